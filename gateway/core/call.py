@@ -1,0 +1,56 @@
+"""Who asks, for what, in which dialect: the facts of one call before anything was decided about it."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """Who a key belongs to; every budget, cache and report is scoped by it."""
+
+    team: str
+    key_id: str
+    project: str | None = None
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    """What the hot path needs to know of a request body, read without decoding its messages or tools.
+
+    `spans` maps each top-level key to the byte range of its value in the body, so that a change is a splice and never
+    a re-serialization.
+    """
+
+    model: str
+    stream: bool
+    spans: Mapping[str, tuple[int, int]]
+    max_output_tokens: int | None = None
+    service_tier: str | None = None
+    wants_usage: bool = True
+    """Whether the client asked for usage in its stream (always true where the dialect sends it anyway)."""
+    has_tools: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request of a client. What is learnt later (decision, outcome, cost) is a later value, never a field here."""
+
+    id: str
+    dialect: str
+    """`openai_chat` or `anthropic_messages`: a key of `gateway.dialects.DIALECTS`."""
+    tenant: Tenant
+    sketch: Sketch
+    body: bytes
+    path: str
+    client: str
+    """The User-Agent's first product, lower case, e.g. `openai/python`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Lower-case names; credentials and cookies already taken out."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    run: str | None = None
+    parent_run: str | None = None
+    subgoal: str | None = None
+    at_us: int = 0
+    """When it arrived, microseconds since the epoch, UTC."""

@@ -1,0 +1,90 @@
+"""What can go wrong for a caller, as one tree; a dialect turns an error into its own JSON shape.
+
+    GatewayError
+      BadRequest 400          malformed JSON, a field out of range; `param` names the field
+        ContextLengthExceeded
+      Unauthorized 401        no key, an unknown or an expired one
+      BudgetExceeded 402      a budget is spent; agents retry 429 for long, so it is not one
+      Forbidden 403           the key is good, the policy says no
+      NotFound 404            unknown path, model or call
+      MethodNotAllowed 405
+      TooLarge 413            body over the limit
+      UnsupportedMedia 415    a content type or encoding that we do not read
+      RateLimited 429
+      UpstreamError 502       the backend could not be reached, broke off or answered nonsense
+      Overloaded 503
+      UpstreamTimeout 504     the backend did not answer in time
+
+The text of an error reaches the caller: it holds no key, no host and no path of ours.
+"""
+from __future__ import annotations
+
+
+class GatewayError(Exception):
+    """Base of all errors that a caller may see."""
+
+    status = 500
+    code = "internal_error"
+    retry = False
+    """Whether trying the same call again may help; else the answer says `x-should-retry: false`."""
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(GatewayError):
+    status, code = 400, "invalid_request"
+
+
+class ContextLengthExceeded(BadRequest):
+    code = "context_length_exceeded"
+
+
+class Unauthorized(GatewayError):
+    status, code = 401, "invalid_api_key"
+
+
+class BudgetExceeded(GatewayError):
+    status, code = 402, "budget_exceeded"
+
+
+class Forbidden(GatewayError):
+    status, code = 403, "forbidden"
+
+
+class NotFound(GatewayError):
+    status, code = 404, "not_found"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class MethodNotAllowed(GatewayError):
+    status, code = 405, "method_not_allowed"
+
+
+class TooLarge(GatewayError):
+    status, code = 413, "request_too_large"
+
+
+class UnsupportedMedia(GatewayError):
+    status, code = 415, "unsupported_media_type"
+
+
+class RateLimited(GatewayError):
+    status, code, retry = 429, "rate_limit_exceeded", True
+
+
+class UpstreamError(GatewayError):
+    status, code, retry = 502, "upstream_error", True
+
+
+class Overloaded(GatewayError):
+    status, code, retry = 503, "overloaded", True
+
+
+class UpstreamTimeout(GatewayError):
+    status, code, retry = 504, "upstream_timeout", False

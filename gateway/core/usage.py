@@ -1,0 +1,52 @@
+"""Tokens of one attempt in classes that never overlap, so that a price is a plain sum of products.
+
+Providers count in two ways. OpenAI-shaped bodies put cached and written tokens *inside* the prompt total, Anthropic-shaped
+ones put them *beside* it. Each dialect's `usage()` turns its own shape into this one and nothing else in the program
+knows the difference. `None` means "not reported", 0 means "reported as none": they are different facts and stay apart.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+WRITE_TTLS = ("5m", "1h", "30m", "12h", "unknown")
+"""Lifetimes of cache writes that some provider prices apart; `unknown` is priced as the provider's short one."""
+
+_EMPTY: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """Tokens of one attempt; `input_total` is the sum of the first three classes."""
+
+    uncached: int | None = None
+    """Prompt tokens that the backend computed."""
+    cache_read: int | None = None
+    """Prompt tokens that it read from its prefix cache."""
+    cache_write: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    """Prompt tokens that it charged for storing there, by lifetime (keys: `WRITE_TTLS`)."""
+    output: int | None = None
+    """Generated tokens, reasoning included."""
+    reasoning: int | None = None
+    """The part of `output` that was reasoning."""
+    other: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    """Whatever else is metered: `audio_in`, `audio_out`, `image_out`, `tool_prompt`, `web_search_requests` and so on.
+
+    The names say which class they are part of; see `gateway/metering/prices.py` for those that have a price of their own.
+    """
+    flags: tuple[str, ...] = ()
+    """What was wrong with the figures as they were reported, e.g. `cached_exceeds_prompt`; empty when all adds up."""
+
+    @property
+    def written(self) -> int:
+        return sum(self.cache_write.values())
+
+    @property
+    def input_total(self) -> int:
+        return (self.uncached or 0) + (self.cache_read or 0) + self.written
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was reported at all."""
+        return self.uncached is not None or self.output is not None

@@ -1,0 +1,1 @@
+"""One wire format per file: bytes <-> core values, both directions, no I/O."""
