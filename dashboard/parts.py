@@ -1,0 +1,91 @@
+"""Pieces that several pages show: tables, downloads, and what stands there when there is nothing to show."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import charts, data, format
+from dashboard.data import Row
+from dashboard.view import View
+
+MONEY = st.column_config.NumberColumn(format="$%.6f")
+_COLUMNS: Mapping[str, Any] = {
+    "cost": MONEY,
+    "cost if uncached": MONEY,
+    "saved": MONEY,
+    "cache share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
+    **{name: st.column_config.NumberColumn(format="localized") for name in
+       ("calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced")},
+}  # fmt: skip
+
+
+def empty(view: View, viewer: data.Viewer) -> bool:
+    """Whether the view holds no attempt; says what to do about it."""
+    if data.spend((), view.part).total.attempts:
+        return False
+    extent = data.extent(viewer.team)
+    if not extent.entries or extent.last_us is None:
+        st.info("No calls yet. Send one and it shows up here within seconds:", icon=":material/rocket_launch:")
+        st.code(_curl(), language="bash")
+        st.caption("The key is in DATA/keys/demo; any OpenAI or Anthropic client works the same way once its base URL is changed.")
+        return True
+    last = data.instant(extent.last_us, view.tz)
+    st.info(f"Nothing in this range for these filters. The last call was on {last:%d %B %Y at %H:%M}.", icon=":material/search_off:")
+    st.button("Show all time, all teams", on_click=_widen, key="widen")
+    return True
+
+
+def _widen() -> None:
+    st.session_state["range"], st.session_state["team"] = "all", []
+
+
+def _curl() -> str:
+    url = os.environ.get("TOLLWAY_URL", "http://127.0.0.1:4000")
+    return (
+        f"curl {url}/v1/chat/completions \\\n"
+        '  -H "authorization: Bearer $(cat .tollway/keys/demo)" -H "content-type: application/json" \\\n'
+        """  -d '{"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]}'"""
+    )
+
+
+def unpriced(row: Row) -> None:
+    """A sum that leaves something out says so."""
+    if row.unpriced:
+        st.warning(
+            f"{row.unpriced:,} of {row.attempts:,} attempts have no known price and are in no sum of money here. "
+            "Add the model to a price file, then run `tollway rerate`.",
+            icon=":material/money_off:",
+        )
+
+
+def figures(row: Row) -> dict[str, Any]:
+    """A row of sums as a table shows it."""
+    return {
+        "calls": row.calls, "attempts": row.attempts, "cost": _dollars(row.cost_nanos), "saved": _dollars(row.saved_nanos),
+        "cost if uncached": _dollars(row.uncached_cost_nanos), "cache share": row.cache_share, "uncached": row.uncached,
+        "cache read": row.cache_read, "cache write": row.cache_write, "output": row.output, "reasoning": row.reasoning,
+        "retries": row.retries, "failed": row.failed, "not priced": row.unpriced,
+    }  # fmt: skip
+
+
+def _dollars(nanos: int | None) -> float | None:
+    return None if nanos is None else nanos / 1e9
+
+
+def table(by: Sequence[str], rows: Sequence[Row], key: str, columns: Sequence[str] = ()) -> None:
+    """Rows with all their figures, to sort and to download; the download has money to the nano-dollar."""
+    shown = [{**dict(zip(by, map(charts.name, row.key), strict=True)), **figures(row)} for row in rows]
+    order = [*by, *columns] if columns else None
+    st.dataframe(shown, hide_index=True, column_config=_COLUMNS, column_order=order, key=f"{key}-table")
+    exact = [row.json(tuple(by)) for row in rows]
+    download(exact, list(exact[0]) if exact else list(by), key)
+
+
+def download(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:
+    st.download_button(
+        "Download CSV", format.to_csv(rows, columns), f"tollway-{name}.csv", "text/csv", key=f"{name}-csv", on_click="ignore",
+        icon=":material/download:", type="tertiary",
+    )  # fmt: skip

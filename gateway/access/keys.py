@@ -1,0 +1,101 @@
+"""Virtual keys: made once, shown once, kept as a keyed digest, looked up in memory.
+
+A key is `tw_ID_SECRETCHECK`: the id names it in reports and logs, the secret has 256 bits, the check (six digits of a
+CRC) lets scanners and typos be told from guesses before anything is looked up. Only HMAC-SHA-256(pepper, key) is
+stored, so a stolen table opens nothing.
+"""
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.core.call import Tenant
+from gateway.core.errors import Unauthorized
+from gateway.core.secret import Secret
+
+_FORM = re.compile(r"tw_([a-z2-7]{10})_([A-Za-z0-9_-]{43})([0-9a-f]{6})", re.ASCII)
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_WRONG = "the API key is missing or not valid; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """What is kept of a key. `digest` is hex; times are microseconds since the epoch."""
+
+    id: str
+    team: str
+    digest: str
+    project: str | None = None
+    name: str = ""
+    role: str = "member"
+    created_us: int = 0
+    expires_us: int | None = None
+    revoked_us: int | None = None
+
+
+def mint() -> tuple[str, Secret]:
+    """A new key's id and its whole text."""
+    key_id = "".join(secrets.choice(_ALPHABET) for _ in range(10))
+    body = f"tw_{key_id}_{secrets.token_urlsafe(32)}"
+    return key_id, Secret(body + _check(body))
+
+
+def digest(key: str, pepper: bytes) -> str:
+    return hmac.new(pepper, key.encode("utf-8"), hashlib.sha256).hexdigest()
+
+
+def key_id(presented: str) -> str | None:
+    """The id of a key whose form and check are right, else None; nothing is looked up for a text that is none."""
+    match = _FORM.fullmatch(presented)
+    if match is None or _check(presented[:-6]) != match[3]:
+        return None
+    return match[1]
+
+
+def _check(body: str) -> str:
+    return f"{zlib.crc32(body.encode('ascii')) & 0xFFFFFF:06x}"
+
+
+class KeyRing:
+    """All keys in memory; `tenant` is a digest and a dictionary look-up."""
+
+    def __init__(self, pepper: bytes, records: Iterable[KeyRecord] = ()) -> None:
+        self._pepper = pepper
+        self._records: dict[str, KeyRecord] = {}
+        self._tenants: dict[str, Tenant] = {}
+        self.replace(records)
+
+    def replace(self, records: Iterable[KeyRecord]) -> None:
+        """Swaps the whole content at once."""
+        self._records = {record.id: record for record in records}
+        self._tenants = {r.id: _tenant(r) for r in self._records.values()}
+
+    def put(self, record: KeyRecord) -> None:
+        self.replace([*(r for r in self._records.values() if r.id != record.id), record])
+
+    def records(self) -> list[KeyRecord]:
+        return sorted(self._records.values(), key=lambda r: r.created_us)
+
+    def digest(self, key: str) -> str:
+        return digest(key, self._pepper)
+
+    def tenant(self, presented: str | None, now_us: int) -> Tenant:
+        """Who a key belongs to. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one."""
+        known = key_id(presented) if presented else None
+        record = self._records.get(known) if known else None
+        if record is None or presented is None or not hmac.compare_digest(record.digest, self.digest(presented)):
+            raise Unauthorized(_WRONG)
+        if record.revoked_us is not None and record.revoked_us <= now_us:
+            raise Unauthorized("this API key was revoked; ask your team lead for a new one")
+        if record.expires_us is not None and record.expires_us <= now_us:
+            raise Unauthorized("this API key has expired; ask your team lead for a new one")
+        return self._tenants[record.id]
+
+
+def _tenant(record: KeyRecord) -> Tenant:
+    return Tenant(team=record.team, project=record.project, key_id=record.id, admin=record.role == "admin")

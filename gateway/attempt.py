@@ -1,0 +1,280 @@
+"""One try of a call at one lane: send, relay, look on, and settle before the last byte.
+
+The bytes that complete an answer are held back until `settle` has returned, so whatever a client has seen whole is in
+the ledger. Once a byte has gone out there is no second try: what breaks after it is told in the client's dialect.
+"""
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from gateway import dialects
+from gateway.backends.fleet import Target
+from gateway.backends.upstream import (
+    Broken,
+    Stalled,
+    Stopped,
+    Unanswered,
+    Unreachable,
+    Upstream,
+    chunks,
+    incoming,
+    outgoing,
+    read,
+    retry_after_s,
+)
+from gateway.backends.wire import Stop
+from gateway.core.call import Call
+from gateway.core.errors import GatewayError, UpstreamError
+from gateway.core.outcome import Observed, Status
+from gateway.relay import Client
+
+_TRY_ELSEWHERE = frozenset({401, 403, 429, 503, 529})
+_CREDENTIALS = frozenset({401, 403})
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """How the attempt went, as far as it has come; whole when `settle` sees it."""
+
+    status: Status = "failed"
+    http_status: int | None = None
+    observed: Observed = field(default_factory=Observed)
+    produced: Callable[[], str] | None = None
+    """The text that came, for an estimate where the answer was cut before its usage."""
+    error: str | None = None
+    sent: bool = False
+    first_token_s: float | None = None
+    total_s: float = 0.0
+    retry_after_s: float | None = None
+
+
+Settle = Callable[[Outcome], Awaitable[Sequence[tuple[bytes, bytes]]]]
+"""Books the attempt; gives the headers that tell its tokens and cost."""
+
+
+class TryNext(Exception):
+    """Nothing has reached the client and another lane may do better; `error` is what the client gets if none does."""
+
+    def __init__(self, error: GatewayError, answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.answer = answer
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """What one try needs; `run` does it."""
+
+    call: Call
+    target: Target
+    upstream_model: str
+    set_fields: Mapping[str, Any]
+    settle: Settle
+    headers: Sequence[tuple[bytes, bytes]]
+    """Our own answer headers: call, lane, class, reason."""
+    stop_on_hang_up: bool = True
+    stop: Stop = field(default_factory=Stop)
+    outcome: Outcome = field(default_factory=Outcome)
+    _began: float = 0.0
+
+    def request(self) -> bytes:
+        """The body that goes upstream. Raises `BadRequest` for what the backend's dialect cannot say."""
+        sketch = self.call.sketch
+        return dialects.request(
+            self.call.dialect,
+            self.target.dialect,
+            self.call.body,
+            sketch,
+            model=self.upstream_model,
+            set_fields=self.set_fields,
+            ask_usage=sketch.stream and not sketch.wants_usage,
+        )
+
+    async def run(self, request: bytes, upstream: Upstream, client: Client) -> None:
+        """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""
+        self._began = time.perf_counter()
+        if self.stop_on_hang_up:
+            client.on_gone(self.stop.set)
+            if client.gone:
+                self.stop.set()
+        try:
+            response = await upstream.send(self.target, request, self._request_headers(), self.stop)
+        except Stopped:
+            await self._settle("client_gone" if self.outcome.sent else "failed", "the client left before an answer")
+            return
+        except Unreachable as error:
+            raise await self._next("failed", error) from error
+        except (Broken, Unanswered) as error:
+            self.outcome.sent = True
+            await self._settle("sent_unanswered", str(error))
+            raise
+        finally:
+            client.on_gone(None)
+        await self._answer(response, client)
+
+    async def _answer(self, response: httpx.Response, client: Client) -> None:
+        self.outcome.http_status = response.status_code
+        if self.stop_on_hang_up:
+            client.on_gone(self.stop.set)
+            if client.gone:
+                self.stop.set()
+        try:
+            if response.status_code >= 300:
+                await self._refused(response, client)
+            elif self.call.sketch.stream and _is_stream(response):
+                await self._stream(response, client)
+            else:
+                await self._whole(response, client)
+        finally:
+            client.on_gone(None)
+            if isinstance(response.stream, httpx.AsyncByteStream):
+                await response.stream.aclose()
+
+    # the three kinds of answer
+
+    async def _refused(self, response: httpx.Response, client: Client) -> None:
+        status = response.status_code
+        try:
+            body = await read(response, self.stop)
+        except (UpstreamError, Stopped):
+            body = b""
+        if status < 400:
+            error: GatewayError = UpstreamError("the model backend answered with a redirect, which is not followed")
+            await self._settle("failed", f"redirect {status}")
+            raise error
+        self.outcome.retry_after_s = retry_after_s(response)
+        shown = dialects.upstream_error(self.call.dialect, self.target.dialect, status, body)
+        headers = [*self.headers, *incoming(response)]
+        if not any(name == b"content-type" for name, _ in headers):
+            headers.append((b"content-type", b"application/json"))
+        if status in _TRY_ELSEWHERE:
+            if status in _CREDENTIALS:
+                refusal = UpstreamError("the model backend does not accept the gateway's credentials; tell the operator")
+                refusal.code = "backend_credentials"
+                raise await self._next("failed", refusal)
+            raise await self._next("failed", UpstreamError(f"the model backend answered {status}"), (status, shown, headers))
+        await self._settle("failed", f"the backend answered {status}")
+        await client.respond(status, headers, shown)
+
+    async def _whole(self, response: httpx.Response, client: Client) -> None:
+        try:
+            raw = await read(response, self.stop)
+            self._first_token()
+            body, observed = dialects.answer(self.call.dialect, self.target.dialect, raw, self.call.sketch)
+        except Stopped:
+            await self._settle("client_gone", "the client left")
+            return
+        except GatewayError as error:
+            await self._settle(_status_of(error), str(error))
+            raise
+        self.outcome.observed = observed
+        if observed.error is not None:
+            raise await self._next("failed", UpstreamError(observed.error))
+        told = await self._settle("ok", None)
+        headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
+        await client.respond(response.status_code, headers, body)
+
+    async def _stream(self, response: httpx.Response, client: Client) -> None:
+        relay = dialects.relay(
+            self.call.dialect, self.target.dialect, self.call.sketch, hide_usage=not self.call.sketch.wants_usage
+        )
+        outcome = self.outcome
+        outcome.produced = relay.produced
+        headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]
+        headers.append((b"cache-control", b"no-cache"))
+        unpaused = 0
+        try:
+            async for chunk in chunks(response, self.stop):
+                out = relay.feed(chunk)
+                if outcome.first_token_s is None and relay.started:
+                    self._first_token()
+                if out:
+                    if not client.started:
+                        if relay.observed.error is not None:
+                            break
+                        await client.start(response.status_code, headers)
+                    await client.send(out)
+                if relay.ended:
+                    break
+                unpaused += 1
+                if unpaused % 64 == 0:
+                    await asyncio.sleep(0)
+            await self._end_of_stream(relay, client, response.status_code, headers)
+        except Stopped:
+            outcome.observed = relay.observed
+            await self._settle("client_gone", "the client left")
+        except GatewayError as error:
+            outcome.observed = relay.observed
+            await self._settle(_status_of(error), str(error))
+            if not client.started:
+                raise
+            await client.end(relay.fail(error))
+
+    async def _end_of_stream(
+        self, relay: dialects.StreamRelay, client: Client, status: int, headers: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        last = relay.finish()
+        self.outcome.observed = observed = relay.observed
+        if observed.error is not None:
+            if not client.started:
+                raise await self._next("failed", UpstreamError(observed.error))
+            await self._settle("cut", observed.error)
+            await client.end(relay.fail(UpstreamError(observed.error)))
+            return
+        if not relay.complete and not relay.ended:
+            raise Unterminated("the model backend's answer ended in the middle")
+        await self._settle("ok", None)
+        if not client.started:
+            await client.start(status, headers)
+        await client.end(last)
+
+    # small steps
+
+    def _request_headers(self) -> list[tuple[str, str]]:
+        return outgoing(self.target, self.call.headers, same_dialect=self.call.dialect == self.target.dialect)
+
+    def _first_token(self) -> None:
+        self.outcome.first_token_s = time.perf_counter() - self._began
+
+    async def _settle(self, status: Status, error: str | None) -> Sequence[tuple[bytes, bytes]]:
+        self.outcome.status, self.outcome.error = status, error
+        self.outcome.total_s = time.perf_counter() - self._began
+        return await self.settle(self.outcome)
+
+    async def _next(
+        self, status: Status, error: GatewayError, answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None
+    ) -> TryNext:
+        await self._settle(status, str(error))
+        return TryNext(error, answer)
+
+
+class Unterminated(UpstreamError):
+    """The stream ended without a finish reason."""
+
+    code = "upstream_unterminated"
+
+
+def _status_of(error: GatewayError) -> Status:
+    if isinstance(error, Stalled):
+        return "stalled"
+    if isinstance(error, Unterminated):
+        return "unterminated"
+    if isinstance(error, dialects.Malformed):
+        return "malformed"
+    return "cut"
+
+
+def _is_stream(response: httpx.Response) -> bool:
+    return "json" not in response.headers.get("content-type", "")
+
+
+def _content_type(headers: list[tuple[bytes, bytes]], default: bytes) -> list[tuple[bytes, bytes]]:
+    if any(name == b"content-type" for name, _ in headers):
+        return headers
+    return [*headers, (b"content-type", default)]

@@ -1,0 +1,144 @@
+"""Configured backends -> what a call can be sent to (`Target`) and what a decision weighs (`Lane`).
+
+A `Target` never changes while the settings stand. A `Lane` is a snapshot of live figures; one snapshot serves every call
+for a few milliseconds, so a decision costs no bookkeeping.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from gateway.backends.probe import LaneProbe, Pace
+from gateway.core.secret import Secret
+from gateway.settings import BackendSettings, LaneSettings, Settings
+from router_policies.types import Lane, Rates, Served
+
+_SNAPSHOT_S = 0.02
+_RATES_S = 60.0
+DIALECT_OF = {"openai": "openai_chat", "anthropic": "anthropic_messages"}
+_PATH_OF = {"openai": "/chat/completions", "anthropic": "/messages"}
+
+RatesOf = Callable[[str, str, str | None], Rates]
+"""(provider, upstream model, tier) -> rates that hold now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where and how one lane is reached."""
+
+    key: str
+    backend: str
+    lane: str
+    provider: str
+    region: str | None
+    dialect: str
+    url: httpx.URL
+    headers: tuple[tuple[str, str], ...]
+    set_fields: Mapping[str, Any] = field(default_factory=dict)
+    priced_as: str | None
+    connect_timeout_s: float
+    first_byte_timeout_s: float
+    idle_timeout_s: float
+    cache_salt: bool
+    pool: str
+    """What shares one prefix cache: all lanes of a backend."""
+
+
+class Fleet:
+    """All lanes of all backends."""
+
+    def __init__(self, settings: Settings, rates_of: RatesOf) -> None:
+        self._rates_of = rates_of
+        self._backends = settings.backends
+        self.targets: dict[str, Target] = {}
+        self.probes: dict[str, LaneProbe] = {}
+        for name, backend in settings.backends.items():
+            pace = Pace()
+            for lane, how in backend.lanes.items():
+                target = _target(name, backend, lane, how, settings.backend_keys.get(name))
+                self.targets[target.key] = target
+                self.probes[target.key] = LaneProbe(how, pace)
+        self._snapshot: tuple[Lane, ...] = ()
+        self._snapshot_until = 0.0
+        self._served: dict[str, Mapping[str, Served]] = {}
+        self._served_until = 0.0
+
+    @property
+    def models(self) -> list[str]:
+        """All names that clients can use, sorted."""
+        return sorted({name for backend in self._backends.values() for name in backend.by_name})
+
+    def snapshot(self) -> tuple[Lane, ...]:
+        now = time.monotonic()
+        if now >= self._snapshot_until:
+            if now >= self._served_until:
+                self._served = {key: self._serves(target) for key, target in self.targets.items()}
+                self._served_until = now + _RATES_S
+            self._snapshot = tuple(self._lane(target, now) for target in self.targets.values())
+            self._snapshot_until = now + _SNAPSHOT_S
+        return self._snapshot
+
+    def stale(self) -> None:
+        """The next snapshot is taken anew: a lane was cooled, or a test wants to see it."""
+        self._snapshot_until = 0.0
+
+    def _serves(self, target: Target) -> dict[str, Served]:
+        tier = target.set_fields.get("service_tier") or target.priced_as
+        return {
+            name: Served(
+                upstream=model.upstream or name,
+                window=model.context_tokens,
+                rates=self._rates_of(target.provider, model.upstream or name, tier),
+            )
+            for name, model in self._backends[target.backend].by_name.items()
+        }
+
+    def _lane(self, target: Target, now: float) -> Lane:
+        probe = self.probes[target.key]
+        why_not = probe.why_not(now)
+        return Lane(
+            key=target.key,
+            backend=target.backend,
+            name=target.lane,
+            models=self._served[target.key],
+            healthy=why_not is None,
+            why_not=why_not or "",
+            in_flight=probe.in_flight,
+            max_in_flight=probe.max_in_flight,
+            queue_s=probe.queue_s,
+            prefill_s_per_token=probe.prefill_s_per_token,
+            seconds_per_output_token=probe.s_per_output_token,
+            samples=probe.pace.samples,
+        )
+
+
+def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, key: Secret | None) -> Target:
+    return Target(
+        key=f"{name}/{lane}",
+        backend=name,
+        lane=lane,
+        provider=backend.provider or name,
+        region=backend.region,
+        dialect=DIALECT_OF[backend.dialect],
+        url=httpx.URL(backend.url + _PATH_OF[backend.dialect]),
+        headers=(*_credential(backend, key), *backend.headers.items()),
+        set_fields={**({"service_tier": how.service_tier} if how.service_tier else {}), **how.set},
+        priced_as=how.priced_as,
+        connect_timeout_s=backend.connect_timeout_ms / 1e3,
+        first_byte_timeout_s=backend.first_byte_timeout_ms / 1e3,
+        idle_timeout_s=backend.idle_timeout_ms / 1e3,
+        cache_salt=backend.cache_salt,
+        pool=name,
+    )
+
+
+def _credential(backend: BackendSettings, key: Secret | None) -> tuple[tuple[str, str], ...]:
+    if key is None:
+        return ()
+    if backend.dialect == "anthropic":
+        return (("x-api-key", key.reveal()),)
+    return (("authorization", f"Bearer {key.reveal()}"),)

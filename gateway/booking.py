@@ -1,0 +1,183 @@
+"""Turns one attempt's outcome into its ledger entry, and tells everybody who has to know.
+
+Order matters: the journal first, then the hold, then what may be lost (forecasts, figures, metrics).
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.attempt import Outcome
+from gateway.backends.fleet import Target
+from gateway.budgets import Hold
+from gateway.core.call import Call
+from gateway.core.money import usd
+from gateway.core.usage import TokenUsage
+from gateway.ledger import Entry
+from gateway.metering import meter
+from gateway.normalize import Change
+from gateway.prefix.chain import Chain
+from gateway.services import Services
+from router_policies.types import Decision, Ranked
+
+_COOLING = frozenset({429, 503, 529})
+_CACHE_TTL_S = 300.0
+_OWN_CACHE_TTL_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was decided for a call: everything its attempts have in common."""
+
+    call: Call
+    decision: Decision
+    changes: Sequence[Change]
+    chain: Chain
+    lanes_seen: Sequence[Mapping[str, Any]]
+    prompt_tokens: int
+    """Estimate, before anything was counted."""
+    cached: Mapping[str, int]
+    """Lane -> tokens of this prompt that its cache should hold."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Booking:
+    """One attempt on its way into the ledger; `settle` is what `Attempt` calls before its last byte."""
+
+    plan: Plan
+    via: Services
+    number: int
+    ranked: Ranked
+    target: Target
+    predicted_read_tokens: int
+    hold: Hold | None = None
+    entry: Entry | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.plan.call.id}-{self.number}"
+
+    def open(self) -> None:
+        """OPEN in the journal: should the process die, this is what will be booked."""
+        facts = self._facts()
+        facts["tokens"] = TokenUsage(uncached=self.plan.prompt_tokens)
+        self.via.journal.open_attempt(self.id, facts)
+        self.via.fleet.probes[self.target.key].in_flight += 1
+
+    async def settle(self, outcome: Outcome) -> Sequence[tuple[bytes, bytes]]:
+        """Books the attempt; returns the headers that tell its tokens and cost."""
+        probe = self.via.fleet.probes[self.target.key]
+        probe.in_flight -= 1
+        metered = await self._meter(outcome)
+        entry = self._entry(outcome, metered)
+        await self.via.ledger.append(entry)
+        self.entry = entry
+        if self.hold is not None:
+            await self.via.budgets.settle(self.hold, entry.cost_nanos)
+        self._tell(outcome, entry)
+        return headers_of(entry)
+
+    async def _meter(self, outcome: Outcome) -> meter.Metered:
+        return await meter.weigh(
+            outcome.observed,
+            status=outcome.status,
+            sent=outcome.sent or outcome.http_status is not None,
+            prompt_tokens=self.plan.prompt_tokens,
+            produced=outcome.produced,
+            model=self.ranked.upstream_model,
+        )
+
+    def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
+        observed, at_us = outcome.observed, self.plan.call.at_us
+        tier = observed.served_tier or self.target.set_fields.get("service_tier") or self.target.priced_as
+        model = observed.served_model or self.ranked.upstream_model
+        status, cost, uncached_cost, rows = outcome.status, 0, 0, ()
+        if metered.tokens.known:
+            priced = self.via.prices.price(
+                self.target.provider, model, metered.tokens, tier=tier, at_us=at_us, region=self.target.region
+            )
+            cost, uncached_cost, rows = priced.cost_nanos, priced.uncached_cost_nanos, priced.rows  # type: ignore[assignment]
+            if cost is None and status == "ok":
+                status = "unpriced"
+        elif status in ("ok", "sent_unanswered"):
+            cost, uncached_cost, status = None, None, "unpriced" if status == "ok" else status  # type: ignore[assignment]
+        return Entry(
+            id=self.id,
+            **self._facts(),
+            served_model=observed.served_model,
+            served_tier=tier,
+            status=status,
+            http_status=outcome.http_status,
+            error=outcome.error[:500] if outcome.error else None,
+            first_token_ms=None if outcome.first_token_s is None else round(outcome.first_token_s * 1e3, 3),
+            total_ms=round(outcome.total_s * 1e3, 3),
+            tokens=metered.tokens,
+            tokens_from=metered.source,
+            cost_nanos=cost,
+            uncached_cost_nanos=uncached_cost,
+            price_rows=rows,
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        call, decision = self.plan.call, self.plan.decision
+        return {
+            "call_id": call.id,
+            "attempt": self.number,
+            "at_us": call.at_us,
+            "team": call.tenant.team,
+            "project": call.tenant.project,
+            "key_id": call.tenant.key_id,
+            "client": call.client,
+            "run": call.run,
+            "parent_run": call.parent_run,
+            "subgoal": call.subgoal,
+            "tags": call.tags,
+            "dialect": call.dialect,
+            "stream": call.sketch.stream,
+            "model": call.sketch.model,
+            "upstream_model": self.ranked.upstream_model,
+            "backend": self.target.backend,
+            "provider": self.target.provider,
+            "lane": self.target.lane,
+            "latency_class": decision.class_name,
+            "policy_version": decision.policy_version,
+            "reason": decision.reason,
+            "decision": self.plan.lanes_seen,
+            "receipts": [change.receipt for change in self.plan.changes],
+            "predicted_read_tokens": self.predicted_read_tokens,
+        }
+
+    def _tell(self, outcome: Outcome, entry: Entry) -> None:
+        probe = self.via.fleet.probes[self.target.key]
+        tokens = entry.tokens
+        if outcome.status == "ok":
+            probe.answered(uncached_tokens=tokens.uncached, output_tokens=tokens.output, total_s=outcome.total_s)
+        elif outcome.http_status in _COOLING:
+            probe.cool(f"answered {outcome.http_status}", outcome.retry_after_s)
+            self.via.fleet.stale()
+        elif outcome.status != "client_gone" and (outcome.http_status is None or outcome.http_status >= 500):
+            probe.failed(outcome.error or outcome.status)
+            self.via.fleet.stale()
+        if entry.tokens_from == "provider" and outcome.http_status == 200:
+            ttl_s = _OWN_CACHE_TTL_S if self.target.cache_salt else _CACHE_TTL_S
+            self.via.index.learn(self.target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+        self.via.metrics.attempt(
+            entry.team, entry.backend, entry.lane, entry.latency_class, entry.status, tokens, entry.cost_nanos,
+            outcome.first_token_s, outcome.total_s, entry.predicted_read_tokens,
+        )  # fmt: skip
+
+
+def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
+    """`x-tollway-cost-usd` and `x-tollway-tokens`."""
+    tokens = entry.tokens
+    counts = (
+        ("uncached", tokens.uncached), ("cached", tokens.cache_read), ("written", tokens.written), ("output", tokens.output),
+    )  # fmt: skip
+    told = ",".join(f"{name}={count}" for name, count in counts if count is not None)
+    cost = usd(entry.cost_nanos)
+    headers = [(b"x-tollway-tokens", told.encode("ascii"))]
+    if cost is not None:
+        headers.append((b"x-tollway-cost-usd", cost.encode("ascii")))
+    return headers

@@ -1,0 +1,1 @@
+"""What the `tollway` command's groups do, one file a group."""

@@ -1,0 +1,80 @@
+"""Asking a running gateway: address and key from options, the environment or the data folder; errors as plain sentences."""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import httpx
+from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """A running gateway."""
+
+    url: str
+    key: str
+
+    def ask(self, method: str, path: str, **how: Any) -> Any:
+        """JSON of an answer. Raises `click.ClickException` for anything else."""
+        headers = {"authorization": f"Bearer {self.key}"}
+        try:
+            answer = httpx.request(method, self.url + path, headers=headers, timeout=60.0, trust_env=False, **how)
+        except httpx.HTTPError as error:
+            raise click.ClickException(
+                f"no gateway answers at {self.url} ({type(error).__name__}); start one with `tollway up`, or name it with --url"
+            ) from error
+        try:
+            body = answer.json()
+        except ValueError:
+            raise click.ClickException(f"{self.url} answered {answer.status_code}, and not as a Tollway gateway does") from None
+        if answer.status_code >= 400:
+            raise click.ClickException(_message(body) or f"{self.url}{path} answered {answer.status_code}")
+        return body
+
+
+def _message(body: Any) -> str | None:
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("message")) if isinstance(error, dict) else None
+
+
+def options(command: F) -> F:
+    """The options with which a command finds its gateway; it gets one argument, `remote`."""
+
+    @click.option("--url", envvar="TOLLWAY_URL", default="http://127.0.0.1:4000", show_default=True, help="the gateway")
+    @click.option("--key", envvar="TOLLWAY_KEY", help="API key; default: the admin key in the data folder")
+    @click.option("--data", default=".tollway", type=click.Path(path_type=Path), help="data folder of `tollway up`")
+    def wrapped(url: str, key: str | None, data: Path, **rest: Any) -> Any:
+        return command(remote=connect(url, key, data), **rest)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", []) + wrapped.__click_params__  # type: ignore[attr-defined]
+    return wrapped  # type: ignore[return-value]
+
+
+def connect(url: str, key: str | None, data: Path) -> Remote:
+    if key is None:
+        path = data / "keys" / "admin"
+        try:
+            key = path.read_text(encoding="ascii").strip()
+        except OSError:
+            raise click.ClickException(
+                f"no key: give --key, set TOLLWAY_KEY, or name the data folder with --data ({path} is not there)"
+            ) from None
+    return Remote(url=url.rstrip("/"), key=key)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def use_colour() -> bool:
+    return console.is_terminal and "NO_COLOR" not in os.environ

@@ -1,0 +1,120 @@
+"""`tollway report` and `tollway why`: the sums that the dashboard shows, and one call in full."""
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import click
+from rich.table import Table
+
+from gateway.commands.remote import Remote, console, options, print_json
+
+_COLUMNS = {
+    "spend": ("calls", "attempts", "uncached", "cache_read", "cache_write", "output", "cache_share", "cost_usd", "saved_usd"),
+    "cache": ("calls", "input_total", "cache_read", "cache_share", "predicted_read", "saved_usd"),
+    "routing": ("calls", "attempts", "failed", "retries", "output", "cost_usd"),
+    "latency": ("count", "p50_ms", "p95_ms", "p99_ms", "max_ms"),
+}
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(_COLUMNS)))
+@click.option("--by", help="dimensions, comma-separated: team, model, lane, day, run, tag:NAME and so on")
+@click.option("--since", help="24h, 7d, 2026-11-30, 2026-11-30T12:00+01:00")
+@click.option("--until", help="as --since; a day means its end")
+@click.option("--tz", default="UTC", show_default=True, help="zone in which days begin")
+@click.option("--team", help="one team only")
+@click.option("--model", help="one model only")
+@click.option("--lane", help="one lane only")
+@click.option("--run", help="one agent run only")
+@click.option("--of", type=click.Choice(["first_token", "total", "per_token"]), help="latency: of what")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@options
+def report(remote: Remote, name: str, as_json: bool, **words: str | None) -> None:
+    """Sums over the ledger: spend, latency, cache or routing."""
+    found = remote.ask("GET", "/tollway/usage", params={"report": name, **{k: v for k, v in words.items() if v}})
+    if as_json:
+        print_json(found)
+        return
+    rows = found["rows"]
+    if not rows:
+        click.echo("nothing in this range; send a call, or widen it with --since")
+        return
+    columns = [column for column in _COLUMNS[name] if column in rows[0]]
+    table = Table(*found["by"], title=f"{name}, days in {found['tz']}")
+    for column in columns:
+        table.add_column(column.removesuffix("_usd"), justify="right")
+    for row in rows:
+        table.add_row(*[_text(key, row[key]) for key in found["by"]], *[_text(c, row[c]) for c in columns])
+    if total := found.get("total"):
+        table.add_section()
+        table.add_row(*["total", *[""] * (len(found["by"]) - 1)], *[_text(c, total.get(c)) for c in columns])
+    console.print(table)
+
+
+@click.command()
+@click.argument("call_id")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@options
+def why(remote: Remote, call_id: str, as_json: bool) -> None:
+    """One call: why this lane, what it took, what it cost. CALL_ID stands in the answer's header x-tollway-call."""
+    call = remote.ask("GET", f"/tollway/calls/{call_id}")
+    if as_json:
+        print_json(call)
+        return
+    cost = _text("cost_usd", call["cost_usd"])
+    console.print(f"[b]{call['id']}[/b]  team {call['team']}, model {call['model']}, {call['status']}, {cost}", soft_wrap=True)
+    console.print(f"class {call['class']}, lane {call['lane']}: {call['reason']}", soft_wrap=True, markup=False)
+    _print_attempts(call["attempts"])
+    _print_lanes(call["decision"])
+    for receipt in call["receipts"]:
+        text = f"normalized {receipt['place']} by {receipt['pass']}: {receipt['before']} -> {receipt['after']}"
+        console.print(text, markup=False)
+    prefix = call["prefix"]
+    if prefix["predicted_read"] is not None:
+        read = sum(attempt["tokens"]["cache_read"] or 0 for attempt in call["attempts"])
+        console.print(f"prefix: {prefix['predicted_read']} tokens expected from the cache, {read} read")
+
+
+def _print_attempts(attempts: list[dict[str, Any]]) -> None:
+    table = Table("backend", "lane", "model", "status", "first token", "total", title="attempts", title_justify="left")
+    for name in ("uncached", "cached", "written", "output", "from", "cost", "price rows"):
+        table.add_column(name, justify="right")
+    for one in attempts:
+        tokens = one["tokens"]
+        table.add_row(
+            one["backend"], one["lane"], one["upstream_model"], f"{one['status']} {one['http_status'] or ''}",
+            _text("ms", one["first_token_ms"]), _text("ms", one["total_ms"]), _text("", tokens["uncached"]),
+            _text("", tokens["cache_read"]), _text("", sum(tokens["cache_write"].values())), _text("", tokens["output"]),
+            one["tokens_from"], _text("cost_usd", one["cost_usd"]), " ".join(one["price_rows"]),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _print_lanes(decision: list[dict[str, Any]]) -> None:
+    table = Table("lane", title="every lane as it was weighed", title_justify="left")
+    for name in ("cost", "wait s", "sum of cost and wait", "says"):
+        table.add_column(name, justify="left" if name == "says" else "right")
+    for place, lane in enumerate(decision):
+        if "refused" in lane:
+            table.add_row(lane["lane"], "", "", "", f"refused: {lane['refused']}")
+        else:
+            says = lane["note"] or ("chosen" if place == 0 else "")
+            table.add_row(
+                lane["lane"], f"${lane['expected_cost_usd']:.9f}", f"{lane['expected_wait_s']:.3f}",
+                f"${lane['sum_usd']:.9f}", says,
+            )  # fmt: skip
+    console.print(table)
+
+
+def _text(column: str, value: Any) -> str:
+    """A figure as people read it; None is a dash, never a nought."""
+    if value is None:
+        return "unknown" if column.endswith("_usd") else "-"
+    if column.endswith("_usd"):
+        return f"${Decimal(value):,.6f}"
+    if column == "cache_share":
+        return f"{float(value):.1%}"
+    if column.endswith("ms"):
+        return f"{value:,.0f} ms"
+    return f"{value:,}" if isinstance(value, int) else str(value)

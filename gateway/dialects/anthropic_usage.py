@@ -1,0 +1,72 @@
+"""Token counts of Anthropic Messages: cached and written tokens stand *beside* `input_tokens`, so classes only get new names.
+
+With `iterations` the executor's classes are the sums over the `message` entries (one version of the provider's page says
+the top level covers only the first of them). Entries that the top level leaves out, `compaction` and `advisor_message`,
+are billed too, each at its own model: they go to `other` as `iteration:TYPE:MODEL:CLASS`.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.core.usage import TokenUsage
+from gateway.dialects.counts import Counters, part
+from gateway.dialects.openai_usage import by_lifetime
+
+Raw = Mapping[str, Any]
+_EXECUTOR = ("message", "fallback_message")
+_CLASSES = (
+    ("input_tokens", "uncached"),
+    ("cache_read_input_tokens", "cache_read"),
+    ("cache_creation_input_tokens", "cache_write"),
+    ("output_tokens", "output"),
+)
+
+
+def usage(raw: Raw) -> TokenUsage:
+    counters = Counters()
+    uncached = counters.take(raw, "input_tokens")
+    cached = counters.take(raw, "cache_read_input_tokens")
+    written = by_lifetime(counters, raw)
+    output = counters.take(raw, "output_tokens")
+    other = {name: number for name in ("web_search_requests", "web_fetch_requests")
+             if (number := counters.take(part(raw, "server_tool_use"), name))}
+    rounds = [each for each in raw.get("iterations") or () if isinstance(each, Mapping)]
+    if rounds:
+        other.update(_extra(counters, rounds))
+        sums = _sums(counters, [each for each in rounds if each.get("type") in _EXECUTOR])
+        if sums and (sums["uncached"], sums["cache_read"], sums["output"]) != (uncached, cached or 0, output):
+            counters.flags.append("iterations_differ_from_total")
+            uncached, cached, output = sums["uncached"], sums["cache_read"], sums["output"]
+            if sums["cache_write"] > sum(written.values()):
+                written["unknown"] = written.get("unknown", 0) + sums["cache_write"] - sum(written.values())
+    return TokenUsage(
+        uncached=uncached, cache_read=cached, cache_write=written, output=output,
+        reasoning=counters.take(part(raw, "output_tokens_details"), "thinking_tokens"), other=other,
+        flags=tuple(counters.flags),
+    )
+
+
+def tier(raw: Raw) -> str | None:
+    """What was served: `standard`, `priority`, `batch`, and `standard+fast` where `speed` says so."""
+    served = raw.get("service_tier")
+    served = served if isinstance(served, str) else None
+    return f"{served or 'standard'}+fast" if raw.get("speed") == "fast" else served
+
+
+def _sums(counters: Counters, rounds: Sequence[Raw]) -> dict[str, int]:
+    if not rounds:
+        return {}
+    return {ours: sum(counters.take(each, name) or 0 for each in rounds) for name, ours in _CLASSES}
+
+
+def _extra(counters: Counters, rounds: Sequence[Raw]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in rounds:
+        if each.get("type") in _EXECUTOR:
+            continue
+        for name, ours in _CLASSES:
+            if tokens := counters.take(each, name):
+                key = f"iteration:{each.get('type')}:{each.get('model') or ''}:{ours}"
+                found[key] = found.get(key, 0) + tokens
+    return found

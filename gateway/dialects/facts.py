@@ -1,0 +1,71 @@
+"""Reading single fields off a body by their places: strict types, and errors that name the field."""
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.core.errors import BadRequest
+from gateway.dialects.splice import Spans
+
+MAX_TOKENS = 1 << 53
+"""More than any model gives; beyond it a hold could not be counted exactly."""
+
+FORBIDDEN = ("api_base", "base_url", "api_key", "api_version", "extra_headers", "extra_body")
+"""Fields with which callers of other gateways steer where a key goes: they never travel and never steer."""
+
+
+class MissingField(BadRequest):
+    code = "missing_field"
+
+
+def value(body: bytes, places: Spans, key: str) -> Any:
+    """A decoded top-level value; None where it is absent or null."""
+    place = places.get(key)
+    return None if place is None else msgspec.json.decode(body[place[0]:place[1]])
+
+
+def text(body: bytes, places: Spans, key: str) -> str | None:
+    found = value(body, places, key)
+    if found is not None and type(found) is not str:
+        raise BadRequest(f"{key} must be a string.", param=key)
+    return found
+
+
+def flag(body: bytes, places: Spans, key: str) -> bool:
+    found = value(body, places, key)
+    if found is not None and type(found) is not bool:
+        raise BadRequest(f"{key} must be true or false.", param=key)
+    return bool(found)
+
+
+def count(body: bytes, places: Spans, key: str, least: int = 0) -> int | None:
+    """A whole number; text, true, fractions, negatives and absurd sizes are refused."""
+    try:
+        found = value(body, places, key)
+    except (msgspec.MsgspecError, ValueError):
+        found = ""
+    if found is None:
+        return None
+    if type(found) is not int or not least <= found <= MAX_TOKENS:
+        raise BadRequest(f"{key} must be a whole number of at least {least}.", param=key)
+    return found
+
+
+def required_text(body: bytes, places: Spans, key: str) -> str:
+    found = text(body, places, key)
+    if not found:
+        raise MissingField(f"{key} is required and must be a non-empty string.", param=key)
+    return found
+
+
+def array(body: bytes, places: Spans, key: str, *, required: bool = False) -> bool:
+    """Whether the field holds an array with something in it, seen from its brackets alone."""
+    place = places.get(key)
+    if place and body[place[0]:place[0] + 1] == b"[":
+        return place[1] - place[0] > 64 or bool(body[place[0] + 1:place[1] - 1].strip())
+    if required:
+        raise MissingField(f"{key} is required and must be an array.", param=key)
+    if place and body[place[0]:place[1]] != b"null":
+        raise BadRequest(f"{key} must be an array.", param=key)
+    return False

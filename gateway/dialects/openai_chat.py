@@ -1,0 +1,99 @@
+"""OpenAI chat completions, as callers send them to us and as we send them to backends.
+
+The dialect has no ping of its own, so ours is a comment, and only one line of it: a blank line behind a comment makes a
+popular client hand on an empty event. Usage comes in a stream only if `stream_options.include_usage` asks for it.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from gateway.core.call import Sketch
+from gateway.core.errors import BadRequest, GatewayError
+from gateway.core.outcome import Observed
+from gateway.dialects import errors, facts, openai_tap, openai_usage, splice, sse
+from gateway.dialects.openai_answer import Encoder as Encoder
+from gateway.dialects.openai_answer import decoder as decoder
+from gateway.dialects.openai_answer import events as events
+from gateway.dialects.openai_answer import render_answer as render_answer
+from gateway.dialects.openai_request import parse_request as parse_request
+from gateway.dialects.openai_request import render_request as render_request
+from gateway.dialects.openai_tap import Tap as Tap
+from gateway.dialects.openai_tap import read_frame as read_frame
+from gateway.dialects.openai_usage import usage as usage
+from gateway.dialects.watch import Seen, document_of
+
+NAME, PATH = "openai_chat", "/v1/chat/completions"
+PING = b": keep-alive\n"
+END = b"data: [DONE]\n\n"
+PROMPT_FIELDS: tuple[str, ...] = ("tools", "messages")
+
+
+def sketch(body: bytes) -> Sketch:
+    places = splice.spans(body)
+    model = facts.required_text(body, places, "model")
+    newer = facts.count(body, places, "max_completion_tokens")
+    older = facts.count(body, places, "max_tokens")
+    facts.array(body, places, "messages", required=True)
+    stream = facts.flag(body, places, "stream")
+    return Sketch(
+        model=model,
+        stream=stream,
+        spans=places,
+        max_output_tokens=older if newer is None else newer,
+        service_tier=facts.text(body, places, "service_tier"),
+        wants_usage=not stream or _wants_usage(body, places),
+        has_tools=facts.array(body, places, "tools") or facts.array(body, places, "functions"),
+    )
+
+
+def usage_asked(body: bytes, places: splice.Spans) -> bytes:
+    """The new value of `stream_options`: as it was, with usage asked for."""
+    place = places.get("stream_options")
+    if place is None or body[slice(*place)] == b"null":
+        return b'{"include_usage":true}'
+    options = body[slice(*place)]
+    return splice.change(options, splice.spans(options, where="stream_options"), {"include_usage": b"true"})
+
+
+def error_body(told: errors.Told) -> bytes:
+    return errors.openai_body(told)
+
+
+def is_error(document: object) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("error"), dict)
+
+
+def stream_error(error: GatewayError) -> bytes:
+    return sse.frame(error_body(errors.Told(error.status, str(error), error.code, error.param)))
+
+
+def models_body(names: Sequence[str]) -> bytes:
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": "tollway"} for name in names]
+    return orjson.dumps({"object": "list", "data": data})
+
+
+def _wants_usage(body: bytes, places: splice.Spans) -> bool:
+    place = places.get("stream_options")
+    if place is None or body[slice(*place)] == b"null":
+        return False
+    inner = splice.spans(body, *place, where="stream_options")
+    try:
+        return facts.flag(body, inner, "include_usage")
+    except BadRequest:
+        raise BadRequest("stream_options.include_usage must be true or false.", param="stream_options") from None
+
+
+def look(body: bytes) -> Observed:
+    """What a whole answer says of itself. Raises Malformed."""
+    document = document_of(body)
+    seen = Seen()
+    if document.get("error"):
+        seen.error = openai_tap.error_text(document)
+    seen.usage = openai_usage.find(document)
+    seen.tier = openai_tap.tier(document, seen.usage)
+    seen.model, seen.response_id = document.get("model"), document.get("id")
+    for choice in openai_tap.choices(document):
+        seen.finish = seen.finish or openai_tap.FINISH.get(choice.get("finish_reason") or "", "stop")
+    return seen.observed(usage)

@@ -1,0 +1,126 @@
+"""Token counts of OpenAI chat completions and of everyone who took over that shape.
+
+Cached and written tokens stand *inside* the prompt total, so uncached is what is left of it. Relatives differ:
+DeepSeek names hits and misses at the top level, Kimi repeats `cached_tokens` there, Qwen carries Anthropic's write
+counters in the details, xAI counts reasoning beside the completion (believed only where the total proves it).
+`cache_write_tokens` are OpenAI's 30-minute writes, but of unknown lifetime from OpenRouter and Kimi.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gateway.core.usage import TokenUsage
+from gateway.dialects.counts import Counters, part
+
+Raw = Mapping[str, Any]
+_PROMPT_PARTS = (("audio_tokens", "audio_in"), ("image_tokens", "image_in"))
+_COMPLETION_PARTS = (
+    ("audio_tokens", "audio_out"),
+    ("image_tokens", "image_out"),
+    ("accepted_prediction_tokens", "accepted_prediction"),
+    ("rejected_prediction_tokens", "rejected_prediction"),
+)
+
+
+def usage(raw: Raw) -> TokenUsage:
+    counters = Counters()
+    prompt = _either(counters, raw, "prompt_tokens", "input_tokens")
+    prompt_details = part(raw, "prompt_tokens_details") or part(raw, "input_tokens_details")
+    completion_details = part(raw, "completion_tokens_details") or part(raw, "output_tokens_details")
+    cached = _cached(counters, raw, prompt_details)
+    written = _written(counters, raw, prompt_details)
+    uncached, cached = _fresh(counters, raw, prompt, cached, sum(written.values()))
+    output, reasoning = _output(counters, raw, prompt, completion_details)
+    other = dict(_parts(counters, prompt_details, _PROMPT_PARTS))
+    other.update(_parts(counters, completion_details, _COMPLETION_PARTS))
+    return TokenUsage(
+        uncached=uncached, cache_read=cached, cache_write=written, output=output, reasoning=reasoning, other=other,
+        flags=tuple(counters.flags),
+    )
+
+
+def find(document: Raw) -> Raw | None:
+    """The usage object of a chunk or an answer: at the top, else in a choice (Kimi), else under `x_groq`."""
+    found = document.get("usage")
+    if isinstance(found, dict):
+        return found
+    for choice in document.get("choices") or ():
+        if isinstance(choice, dict) and isinstance(choice.get("usage"), dict):
+            return choice["usage"]    # type: ignore[no-any-return]
+    groq = part(document, "x_groq").get("usage")
+    return groq if isinstance(groq, dict) and "prompt_tokens" in groq else None
+
+
+def _either(counters: Counters, raw: Raw, *names: str) -> int | None:
+    for name in names:
+        if raw.get(name) is not None:
+            return counters.take(raw, name)
+    return None
+
+
+def _cached(counters: Counters, raw: Raw, details: Raw) -> int | None:
+    if details.get("cached_tokens") is not None:
+        return counters.take(details, "cached_tokens")
+    return _either(counters, raw, "prompt_cache_hit_tokens", "cached_tokens")
+
+
+def _written(counters: Counters, raw: Raw, details: Raw) -> dict[str, int]:
+    if (written := counters.take(details, "cache_write_tokens")) is not None:
+        foreign = "cost" in raw or "cached_tokens" in raw    # OpenRouter, Kimi: the lifetime is not said
+        return {"unknown" if foreign else "30m": written}
+    return by_lifetime(counters, details)
+
+
+def by_lifetime(counters: Counters, raw: Raw) -> dict[str, int]:
+    """Anthropic's write counters: the split, and what it leaves over of the total as `unknown`."""
+    total = counters.take(raw, "cache_creation_input_tokens")
+    split = part(raw, "cache_creation")
+    written = {
+        ttl: tokens for ttl in ("5m", "1h")
+        if (tokens := counters.take(split, f"ephemeral_{ttl}_input_tokens")) is not None
+    }
+    left = (total or 0) - sum(written.values())
+    if left > 0 or (total is not None and not written):
+        written["unknown"] = left
+    elif left < 0 and total is not None:
+        counters.flags.append("write_split_above_total")
+    return written
+
+
+def _fresh(counters: Counters, raw: Raw, prompt: int | None, cached: int | None, written: int) -> tuple[int | None, int | None]:
+    """(uncached, cached). More cached than prompt cannot be: flagged, and cut down so that no class is negative."""
+    if prompt is None:
+        return None, cached
+    miss = counters.take(raw, "prompt_cache_miss_tokens")
+    if miss is not None and cached is not None and miss + cached != prompt:
+        counters.flags.append("hit_and_miss_differ_from_prompt")
+    fresh = prompt - (cached or 0) - written
+    if fresh >= 0:
+        return fresh, cached
+    counters.flags.append("cached_exceeds_prompt")
+    return 0, None if cached is None else min(cached, prompt)
+
+
+def _output(counters: Counters, raw: Raw, prompt: int | None, details: Raw) -> tuple[int | None, int | None]:
+    completion = _either(counters, raw, "completion_tokens", "output_tokens")
+    reasoning = counters.take(details, "reasoning_tokens")
+    if reasoning is None:
+        reasoning = counters.take(raw, "reasoning_tokens")
+    total = counters.take(raw, "total_tokens")
+    if completion is None:    # embeddings have no such counter: zero, not unknown
+        absent = "completion_tokens" not in raw and "output_tokens" not in raw
+        return (0 if absent and prompt is not None and total == prompt else None), reasoning
+    if reasoning and total is not None and total == (prompt or 0) + completion + reasoning:
+        return completion + reasoning, reasoning
+    if reasoning is not None and reasoning > completion:
+        counters.flags.append("reasoning_above_output")
+    if total is not None and prompt is not None and total != prompt + completion:
+        counters.flags.append("total_differs_from_sum")
+    return completion, reasoning
+
+
+def _parts(counters: Counters, details: Raw, names: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, int]]:
+    for name, ours in names:
+        if tokens := counters.take(details, name):
+            yield ours, tokens

@@ -1,0 +1,166 @@
+"""A JSON body's places and edits in place: what is not edited stays byte for byte as it came.
+
+`spans` finds where each top-level value stands without decoding it: msgspec validates and skips the values, and the
+offsets are walked from their lengths. Duplicate keys are refused, since we would read one value and the backend the
+other. Depth is bounded twice: chains of more than 64 brackets are refused exactly; those with siblings on the way are
+let through up to what Python's own recursion limit bears (some 900), because only a full scan could count them.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gateway.core.errors import BadRequest
+
+Span = tuple[int, int]
+Spans = Mapping[str, Span]
+Edit = tuple[int, int, bytes]
+
+MAX_DEPTH = 64
+_SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
+_KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
+_GAP = re.compile(rb"[\s,]*")
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class InvalidJson(BadRequest):
+    code = "invalid_json"
+
+
+class TooDeep(BadRequest):
+    code = "too_deep"
+
+
+class DuplicateKey(BadRequest):
+    code = "duplicate_key"
+
+
+def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | None = None) -> dict[str, Span]:
+    """Key -> place of its value in `body`, for the object that stands at start:end. `where` names it in errors."""
+    end = len(body) if end is None else end
+    part = body if end - start == len(body) else memoryview(body)[start:end]
+    if where is None:
+        _check_text(body)
+    try:
+        raws = _members.decode(part)
+    except msgspec.ValidationError:
+        raise InvalidJson(f"{where or 'The request body'} must be a JSON object.", param=where) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidJson(f"{where or 'The request body'} is not valid JSON: {_reason(error)}", param=where) from None
+    except RecursionError:
+        raise TooDeep(f"{where or 'The request body'} is nested too deeply.") from None
+    return _walk(body, start, end, raws, where)
+
+
+def items(body: bytes, start: int, end: int) -> list[Span]:
+    """Places of the elements of the array at start:end; anything but an array has none."""
+    if body[start:start + 1] != b"[":
+        return []
+    places, position = [], start + 1
+    for raw in _elements.decode(memoryview(body)[start:end]):
+        gap = _GAP.match(body, position)
+        position = gap.end() if gap else position
+        size = memoryview(raw).nbytes
+        places.append((position, position + size))
+        position += size
+    return places
+
+
+def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
+    """The body with each start:end replaced; edits must not overlap."""
+    parts: list[bytes] = []
+    done = 0
+    for start, end, new in sorted(edits):
+        parts += (body[done:start], new)
+        done = end
+    parts.append(body[done:])
+    return b"".join(parts)
+
+
+def change(body: bytes, places: Spans, fields: Mapping[str, bytes], remove: Iterable[str] = ()) -> bytes:
+    """Set top-level fields (values are JSON text) in place, add new ones at the end, remove others."""
+    edits: list[Edit] = [(*places[key], value) for key, value in fields.items() if key in places]
+    new = [msgspec.json.encode(key) + b":" + value for key, value in fields.items() if key not in places]
+    gone = [key for key in remove if key in places and key not in fields]
+    if gone:
+        edits += _removals(body, places, frozenset(gone))
+    if new:
+        last = body.rindex(b"}")
+        comma = b"," if len(places) > len(gone) else b""
+        edits.append((last, last, comma + b",".join(new)))
+    return splice(body, edits) if edits else body
+
+
+def _check_text(body: bytes) -> None:
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise InvalidJson("The request body is not valid UTF-8.") from None
+    brackets, braces, mixed = _SUSPECTS
+    if (brackets in body or braces in body or mixed in body) and _depth(body) > MAX_DEPTH:
+        raise TooDeep(f"The request body is nested more than {MAX_DEPTH} levels deep.")
+
+
+def _depth(body: bytes) -> int:
+    """The deepest nesting, or MAX_DEPTH + 1 as soon as that is reached."""
+    deepest = now = 0
+    for found in _TOKEN.finditer(body):
+        token = body[found.start()]
+        if token in b"[{":
+            now += 1
+            deepest = max(deepest, now)
+            if deepest > MAX_DEPTH:
+                break
+        elif token in b"]}":
+            now -= 1
+    return deepest
+
+
+def _walk(body: bytes, start: int, end: int, raws: Mapping[str, msgspec.Raw], where: str | None) -> dict[str, Span]:
+    places: dict[str, Span] = {}
+    position = body.index(b"{", start) + 1
+    match = _KEY.match
+    for key, raw in raws.items():
+        found, value = match(body, position), bytes(raw)
+        if found is None or not body.startswith(value, begin := found.end()):
+            raise _duplicate(where)
+        position = begin + len(value)
+        places[key] = (begin, position)
+    if body[position:end].strip() != b"}":
+        raise _duplicate(where)
+    return places
+
+
+def _duplicate(where: str | None) -> DuplicateKey:
+    return DuplicateKey(f"{where or 'The request body'} has a key twice.", param=where)
+
+
+def _removals(body: bytes, places: Spans, gone: frozenset[str]) -> list[Edit]:
+    """Edits that take out members, each with the one comma that has to go with it."""
+    edits: list[Edit] = []
+    position, kept = body.index(b"{") + 1, False
+    order = list(places)
+    for index, key in enumerate(order):
+        begin, end = position, places[key][1]    # a member reaches from behind the one before it, comma included
+        if key in gone:
+            if not kept and index + 1 < len(order):    # nothing stays in front: the comma behind it goes instead
+                found = _GAP.match(body, end)
+                begin, end = _first_quote(body, begin), found.end() if found else end
+            edits.append((begin, end, b""))
+        else:
+            kept = True
+        position = end
+    return edits
+
+
+def _first_quote(body: bytes, position: int) -> int:
+    return body.index(b'"', position)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).removeprefix("JSON is malformed: ")

@@ -1,0 +1,266 @@
+"""The write-ahead journal of one process: what happened, on disk before the answer's last byte leaves.
+
+A folder may hold the journals of many processes, alive and dead. Each writer has its own files, `WRITER.NUMBER.journal`, and
+holds a lock on `WRITER.lock` for as long as it lives; whoever can take that lock knows that the writer is dead and may recover
+its files. Files go away oldest first, once all that stands in them is in the database. The surprise: `settle` returns after a
+write(2), which a kill -9 cannot undo; only `durability="power"` waits for the disk, many settles sharing one fdatasync.
+"""
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from gateway.ledger import Entry
+from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Settled, frame
+from gateway.ledger.recovery import Wreck, read_wreck
+
+Durability = Literal["process", "power"]
+SEGMENT_BYTES = 16 * 1024 * 1024
+
+log = logging.getLogger("tollway.journal")
+
+
+class JournalError(Exception):
+    """The journal cannot be written: nothing new may be admitted."""
+
+
+class _Segment:
+    """One file and the attempts in it that are not yet in the database."""
+
+    __slots__ = ("fd", "path", "pending", "size")
+
+    def __init__(self, path: Path, head: Head) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.size = 0
+        self.pending: set[str] = set()
+        self.write(frame(head))
+
+    def write(self, data: bytes) -> None:
+        """All of it or nothing: a write that fails half-way is taken back, so that it hides nothing that comes after."""
+        try:
+            done = os.write(self.fd, data)
+            while done < len(data):
+                done += os.write(self.fd, data[done:])
+        except OSError as error:
+            os.ftruncate(self.fd, self.size)
+            raise JournalError(f"cannot write the journal: {error.strerror}") from error
+        self.size += len(data)
+
+
+class Journal:
+    """One writer. Use from one event loop; `recover` once, before the first call is admitted."""
+
+    def __init__(self, folder: Path, durability: Durability = "power", segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.cuts: list[Cut] = []
+        """Damaged ends found by `recover`; the files that had one are kept, renamed to `.cut`."""
+        self._folder, self._durability, self._segment_bytes = folder, durability, segment_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer = f"{time.time_ns():016x}-{os.getpid()}"
+        self._lock = _lock(folder / f"{self._writer}.lock")
+        self._number = self._settled = self._marked = 0
+        self._unprojected: dict[str, int] = {}  # entry id -> its number among this writer's SETTLE records
+        self._segments = [self._new_segment()]
+        self._wrecks: list[Wreck] = []
+        self._sync = _GroupSync(self)
+
+    # What the pipeline calls.
+
+    def open_attempt(self, attempt_id: str, facts: Mapping[str, Any]) -> None:
+        """OPEN: before the request goes out. `facts`: fields of the entry by name, as far as they are known, all that have
+        no default except `status`; `tokens` is the estimate of the input and `cost_nanos` its cost. `output_rate`,
+        micro-dollars per million output tokens, lets recovery price what was generated."""
+        self._append(frame(Opened(attempt_id, dict(facts))))
+        self._segments[-1].pending.add(attempt_id)
+
+    def progress(self, attempt_id: str, output_tokens: int) -> None:
+        """PROG: every 256 tokens or every second of a stream."""
+        self._append(frame(Progress(attempt_id, output_tokens)))
+
+    async def settle(self, entry: Entry) -> None:
+        """SETTLE: returns once the entry survives what `durability` says. Raises `JournalError`."""
+        data = frame(Settled(entry))
+        self._append(data)
+        self._settled += 1
+        self._unprojected[entry.id] = self._settled
+        self._segments[-1].pending.add(entry.id)
+        if self._durability == "power":
+            await self._sync.wait(data, self._segments[-1])
+
+    # What start-up and the projector call.
+
+    def recover(self) -> list[Entry]:
+        """Entries that dead writers left unprojected, attempts in flight at their death included as `orphaned`.
+
+        Their files stay until `projected` has heard of each id, so a death during recovery loses nothing.
+        """
+        entries: list[Entry] = []
+        for path in sorted(self._folder.glob("*.lock")):
+            if path.stem == self._writer or any(path.stem == wreck.writer for wreck in self._wrecks):
+                continue
+            if (lock := _try_lock(path)) is None:
+                continue                        # alive
+            wreck = read_wreck(self._folder, path.stem, lock)
+            self.cuts += wreck.cuts
+            entries += wreck.entries
+            self._wrecks.append(wreck)
+        for cut in self.cuts:
+            log.warning("journal %s: the last %d bytes, from %d on, cannot be read", cut.path.name, cut.lost, cut.offset)
+        self.projected(())                      # wrecks with nothing left to say go at once
+        return entries
+
+    def backlog(self, limit: int = 5_000) -> list[Entry]:
+        """Our own settled entries that the database does not have yet, oldest first, read back from the files."""
+        settled = read_wreck(self._folder, self._writer).settled
+        return [entry for entry in settled if entry.id in self._unprojected][:limit]
+
+    def projected(self, ids: Iterable[str]) -> None:
+        """These entries are in the database: remember it, and delete the files that are no longer needed."""
+        ids = set(ids)
+        for id in ids:
+            self._unprojected.pop(id, None)
+        mark = next(iter(self._unprojected.values()), self._settled + 1) - 1
+        if mark > self._marked:
+            self._marked = mark
+            self._append(frame(Projected(mark)))
+        for segment in self._segments:
+            segment.pending -= ids
+        self._drop_finished(ids)
+
+    @property
+    def unprojected(self) -> int:
+        """Entries settled here that the database does not have yet."""
+        return len(self._unprojected)
+
+    def close(self) -> None:
+        """Files with nothing left to project are deleted; the others wait for the next start."""
+        self._sync.close()
+        for segment in self._segments:
+            os.close(segment.fd)
+        if not any(segment.pending for segment in self._segments):
+            for segment in self._segments:
+                segment.path.unlink(missing_ok=True)
+            (self._folder / f"{self._writer}.lock").unlink(missing_ok=True)
+        for lock in (self._lock, *(wreck.lock for wreck in self._wrecks if wreck.lock is not None)):
+            os.close(lock)
+        self._wrecks.clear()
+
+    def _append(self, data: bytes) -> None:
+        if self._segments[-1].size >= self._segment_bytes:
+            self.roll()
+        self._segments[-1].write(data)
+
+    def roll(self) -> _Segment:
+        """Start the next file."""
+        self._segments.append(self._new_segment())
+        return self._segments[-1]
+
+    def _new_segment(self) -> _Segment:
+        self._number += 1
+        path = self._folder / f"{self._writer}.{self._number:08d}.journal"
+        segment = _Segment(path, Head(VERSION, self._writer, self._settled))
+        if self._durability == "power":
+            _sync_folder(self._folder)          # else a power cut may lose the file's name
+        return segment
+
+    def _drop_finished(self, ids: set[str]) -> None:
+        while len(self._segments) > 1 and not self._segments[0].pending:
+            oldest = self._segments.pop(0)      # oldest first: a SETTLE never goes before its OPEN
+            os.close(oldest.fd)
+            oldest.path.unlink(missing_ok=True)
+        for wreck in self._wrecks:
+            wreck.waiting -= ids
+        for wreck in [wreck for wreck in self._wrecks if not wreck.waiting]:
+            wreck.remove()
+            self._wrecks.remove(wreck)
+
+
+class _Waiter(NamedTuple):
+    data: bytes
+    segment: _Segment
+    done: asyncio.Future[None]
+
+
+class _GroupSync:
+    """One fdatasync at a time, in a thread; all that settled while one ran share the next."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._waiting: list[_Waiter] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "journal-sync")
+
+    async def wait(self, data: bytes, segment: _Segment) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(_Waiter(data, segment, done))
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._run())
+        await done
+
+    async def _run(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            failure: JournalError | None = None
+            try:
+                await self._commit(group)
+            except (OSError, JournalError) as error:
+                log.error("journal: fdatasync failed twice: %s", error)
+                failure = JournalError("the journal's disk does not take writes")
+            for waiter in group:
+                if not waiter.done.done():      # its call may have been cancelled
+                    waiter.done.set_exception(failure) if failure else waiter.done.set_result(None)
+
+    async def _commit(self, group: list[_Waiter]) -> None:
+        loop = asyncio.get_running_loop()
+        for segment in {id(waiter.segment): waiter.segment for waiter in group}.values():
+            try:
+                await loop.run_in_executor(self._thread, os.fdatasync, segment.fd)
+            except OSError as error:            # never repeated on the same file: Linux may have dropped the pages
+                log.warning("journal: fdatasync of %s failed (%s), writing again to a new file", segment.path.name, error)
+                fresh = self._journal.roll()
+                for waiter in group:
+                    fresh.write(waiter.data)
+                await loop.run_in_executor(self._thread, os.fdatasync, fresh.fd)
+                return
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+def _lock(path: Path) -> int:
+    """Take the lock before the name is there: a file that others can see is locked or its writer is dead."""
+    unnamed = path.with_suffix(".new")
+    fd = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unnamed.rename(path)
+    return fd
+
+
+def _try_lock(path: Path) -> int | None:
+    """None: it is held, so its writer lives, or it is gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

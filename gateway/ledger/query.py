@@ -1,0 +1,72 @@
+"""A report asked for in words (`tollway report`, `/tollway/usage`) -> the sums, as JSON.
+
+Words: `report` (spend, cache, routing, latency), `by` (comma-separated dimensions), `since` and `until` (a day, an instant,
+or an age such as 24h or 7d), `tz`, `of` (latency: first_token, total, per_token); any other word filters by a dimension.
+"""
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+from gateway.ledger.days import day_range
+from gateway.ledger.latency import Of
+from gateway.ledger.reports import DIMENSIONS, BadQuery, Reports, Slice
+
+REPORTS = ("spend", "latency", "cache", "routing")
+_BY = {"spend": "team", "cache": "team", "routing": "lane,class", "latency": "lane,class"}
+_AGE = re.compile(r"(\d{1,6})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LATENCIES = ("first_token", "total", "per_token")
+
+
+def answer(reports: Reports, words: Mapping[str, str], now_us: int | None = None) -> dict[str, Any]:
+    """Raises `BadQuery` for a word that means nothing here, with those that do."""
+    words = dict(words)
+    report = words.pop("report", "spend")
+    if report not in REPORTS:
+        raise BadQuery(f"{report!r} is no report; use one of: {', '.join(REPORTS)}")
+    by = tuple(name.strip() for name in words.pop("by", _BY[report]).split(",") if name.strip())
+    of = words.pop("of", "first_token")
+    if of not in _LATENCIES:
+        raise BadQuery(f"of: {of!r} is not measured; use one of: {', '.join(_LATENCIES)}")
+    part = slice_of(words, time.time_ns() // 1_000 if now_us is None else now_us)
+    head = {"report": report, "by": list(by), "tz": part.tz, "since_us": part.since_us, "until_us": part.until_us}
+    if report == "latency":
+        return {**head, "of": of, "rows": [row.json(by) for row in reports.latency(by, part, cast(Of, of))]}
+    return {**head, **reports.spend(by, part).json()}
+
+
+def slice_of(words: Mapping[str, str], now_us: int) -> Slice:
+    """`since`, `until`, `tz` and filters."""
+    tz = words.get("tz", "UTC")
+    bounds = {}
+    if since := words.get("since"):
+        bounds["since_us"] = _instant(since, tz, now_us, end=False)
+    if until := words.get("until"):
+        bounds["until_us"] = _instant(until, tz, now_us, end=True)
+    where = {name: value for name, value in words.items() if name not in ("since", "until", "tz")}
+    for name in where:
+        if name not in DIMENSIONS and not name.startswith("tag:"):
+            raise BadQuery(f"{name!r} is nothing to filter by; use one of: {', '.join(DIMENSIONS)}")
+    return Slice(tz=tz, where=where, **bounds)
+
+
+def _instant(text: str, tz: str, now_us: int, *, end: bool) -> int:
+    """Microseconds; a day means its start, or as an end, its end."""
+    if match := _AGE.fullmatch(text):
+        return now_us - int(match[1]) * _SECONDS[match[2]] * 1_000_000
+    try:
+        if len(text) == 10:
+            day = date.fromisoformat(text)
+            first, last = day_range(day, day, tz)
+            return last if end else first
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadQuery(f"{text!r} is no time; write 24h, 7d, 2026-11-30 or 2026-11-30T12:00+01:00") from error
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=ZoneInfo(tz))
+    return int(instant.timestamp() * 1_000_000)

@@ -1,0 +1,117 @@
+"""The read-only way into a ledger's database, and what to say when it is shut.
+
+SQLite is opened read-only anew for each report (0.2 ms), so a file that was moved or made again is noticed. PostgreSQL is
+reached by the same driver as the writer, on an event loop in a thread of its own, because reports are plain functions. All
+statements of one `read` see one moment of the database.
+"""
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+import orjson
+from sqlalchemy import Executable, create_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from gateway.ledger.sql import async_url
+
+Rows = list[dict[str, Any]]
+Why = Literal["missing", "locked", "schema", "away"]
+STATEMENT_S = 20
+"""Longest that one statement on PostgreSQL may take."""
+
+
+class LedgerUnavailable(Exception):
+    """The ledger cannot be read at the moment; the text says what to do and names no address."""
+
+    def __init__(self, why: Why, message: str) -> None:
+        super().__init__(message)
+        self.why: Why = why
+
+
+class Reader(Protocol):
+    def read(self, *statements: Executable) -> list[Rows]: ...
+
+    def close(self) -> None: ...
+
+
+def reader(url: str) -> Reader:
+    parsed = async_url(url)
+    return SqliteReader(Path(parsed.database or "")) if parsed.get_backend_name() == "sqlite" else PostgresReader(url)
+
+
+class SqliteReader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._engine = create_engine("sqlite://", creator=self._open, poolclass=NullPool, json_deserializer=orjson.loads)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(f"file:{quote(str(self._path))}?mode=ro", uri=True, timeout=2, isolation_level=None)
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    def read(self, *statements: Executable) -> list[Rows]:
+        if not self._path.is_file():
+            raise LedgerUnavailable("missing", "There is no ledger yet. Start the gateway (tollway up): it makes one.")
+        try:
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN")
+                return [[dict(row) for row in connection.execute(statement).mappings()] for statement in statements]
+        except DBAPIError as error:
+            raise _explained(error) from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+class PostgresReader:
+    def __init__(self, url: str) -> None:
+        self._engine = create_async_engine(
+            async_url(url),
+            pool_size=4,
+            pool_pre_ping=True,
+            json_deserializer=orjson.loads,
+            isolation_level="REPEATABLE READ",
+            connect_args={
+                "timeout": 5,
+                "command_timeout": STATEMENT_S,
+                "server_settings": {"default_transaction_read_only": "on"},
+            },
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ledger-reader", daemon=True)
+        self._thread.start()
+
+    def read(self, *statements: Executable) -> list[Rows]:
+        try:
+            return asyncio.run_coroutine_threadsafe(self._read(statements), self._loop).result()
+        except (DBAPIError, OSError) as error:
+            raise _explained(error) from error
+
+    async def _read(self, statements: Sequence[Executable]) -> list[Rows]:
+        async with self._engine.connect() as connection:
+            return [[dict(row) for row in (await connection.execute(statement)).mappings()] for statement in statements]
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._engine.dispose(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _explained(error: Exception) -> LedgerUnavailable:
+    text = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    if "locked" in text or "busy" in text:
+        return LedgerUnavailable("locked", "The ledger is busy; this page tries again by itself.")
+    if "no such table" in text or "no such column" in text or "does not exist" in text:
+        return LedgerUnavailable("schema", "The database holds no ledger, or an older one. Starting the gateway mends it.")
+    if "not a database" in text or "malformed" in text:
+        return LedgerUnavailable("schema", "The file is not a ledger database. Check database_url.")
+    return LedgerUnavailable("away", "The database does not answer; calls go on and are kept in the journal.")

@@ -1,0 +1,124 @@
+"""What a writer left behind: its settled entries, and the attempts it died with, turned into entries that say so."""
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.core.money import nanos_from_picos
+from gateway.ledger import Entry
+from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Record, Settled, frozen, read
+
+log = logging.getLogger("tollway.journal")
+
+_UNKNOWN: Mapping[str, Any] = {
+    "attempt": 1, "at_us": 0, "team": "unknown", "key_id": "unknown", "dialect": "unknown", "stream": False, "model": "unknown",
+    "upstream_model": "unknown", "backend": "unknown", "provider": "unknown", "lane": "unknown", "latency_class": "unknown",
+    "policy_version": "unknown", "reason": "unknown",
+}
+"""For facts that an OPEN record should have had: an attempt without them is still booked."""
+
+
+@dataclass(slots=True)
+class Wreck:
+    """The files of one writer. `waiting`: ids that the database must confirm before they may go."""
+
+    folder: Path
+    writer: str
+    lock: int | None
+    paths: list[Path]
+    cuts: list[Cut] = field(default_factory=list)
+    settled: list[Entry] = field(default_factory=list)
+    """Settled and not marked as projected, oldest first."""
+    orphans: list[Entry] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self.settled + self.orphans
+
+    def remove(self) -> None:
+        """Delete the files; one with an unreadable end is kept under another name, for whoever wants to look."""
+        damaged = {cut.path for cut in self.cuts}
+        for path in self.paths:
+            if path in damaged:
+                path.rename(path.with_suffix(".cut"))
+            else:
+                path.unlink(missing_ok=True)
+        (self.folder / f"{self.writer}.lock").unlink(missing_ok=True)
+        if self.lock is not None:
+            os.close(self.lock)
+
+
+def read_wreck(folder: Path, writer: str, lock: int | None = None) -> Wreck:
+    wreck = Wreck(folder, writer, lock, sorted(folder.glob(f"{writer}.*.journal")))
+    tally = _Tally()
+    for path in wreck.paths:
+        records, cut = read(path)
+        if records and not (isinstance(records[0], Head) and records[0].version == VERSION):
+            records, cut = [], Cut(path, 0, path.stat().st_size)
+        if cut is not None:
+            wreck.cuts.append(cut)
+        for record in records:
+            tally.add(record)
+    wreck.settled = [frozen(entry) for number, entry in tally.settled.values() if number > tally.projected]
+    wreck.orphans = [_orphan(opened, tally.output.get(id, 0)) for id, opened in tally.opened.items() if id not in tally.settled]
+    wreck.waiting = {entry.id for entry in wreck.entries}
+    return wreck
+
+
+@dataclass(slots=True)
+class _Tally:
+    opened: dict[str, Opened] = field(default_factory=dict)
+    output: dict[str, int] = field(default_factory=dict)
+    settled: dict[str, tuple[int, Entry]] = field(default_factory=dict)
+    count: int = 0
+    projected: int = 0
+
+    def add(self, record: Record) -> None:
+        match record:
+            case Head():
+                self.count = record.settled
+            case Opened():
+                self.opened[record.attempt_id] = record
+            case Progress():
+                self.output[record.attempt_id] = record.output_tokens
+            case Settled():
+                self.count += 1
+                self.settled[record.entry.id] = (self.count, record.entry)
+            case Projected():
+                self.projected = record.settled
+
+
+def _orphan(opened: Opened, output: int) -> Entry:
+    facts = {**_UNKNOWN, "call_id": opened.attempt_id, **opened.facts}
+    rate = facts.pop("output_rate", None)
+    facts |= {"id": opened.attempt_id, "status": "orphaned", "tokens_from": "estimate"}
+    try:
+        entry = msgspec.convert(facts, Entry)
+    except msgspec.ValidationError as error:
+        log.error("journal: the facts of attempt %s make no entry (%s); booked without them", opened.attempt_id, error)
+        id = opened.attempt_id
+        bare = {**_UNKNOWN, "id": id, "call_id": id, "status": "orphaned", "tokens_from": "estimate", "error": str(error)}
+        entry = msgspec.convert(bare, Entry)
+    tokens = replace(entry.tokens, output=output)
+    return frozen(
+        replace(
+            entry,
+            tokens=tokens,
+            cost_nanos=_with_output(entry.cost_nanos, output, rate),
+            uncached_cost_nanos=_with_output(entry.uncached_cost_nanos, output, rate),
+        )
+    )
+
+
+def _with_output(input_nanos: int | None, output: int, rate: int | None) -> int | None:
+    """Cost of the input, which OPEN knew, and of what had been generated; unknown where either price is."""
+    if input_nanos is None or (rate is None and output):
+        return None
+    return input_nanos + nanos_from_picos(output * (rate or 0))

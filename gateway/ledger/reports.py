@@ -1,0 +1,192 @@
+"""Read-only sums over the ledger: what `tollway report`, `/tollway/usage` and the dashboard show, each figure from one place.
+
+    reports = connect("sqlite:///tollway.db")
+    reports.spend(("day", "team"), Slice(since_us=..., until_us=..., tz="Europe/Berlin", where={"model": "gpt-5.5"}))
+
+All methods are plain functions; from an event loop call them with `asyncio.to_thread`. They raise `LedgerUnavailable` (database
+missing, locked, older, away), `BadQuery` (a word they do not know) and `UnknownZone`.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any
+
+from sqlalchemy import func, literal_column, or_, select
+
+from gateway.core.money import usd
+from gateway.ledger import Entry, calls, latency
+from gateway.ledger.days import UnknownZone, Window, day_range, instant, window_start
+from gateway.ledger.latency import Bar, Of, Quantiles
+from gateway.ledger.measures import IS_ATTEMPT, MEASURES, Row, Sums
+from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
+from gateway.ledger.tables import KEYS, LEDGER, entry_of
+
+__all__ = [
+    "DIMENSIONS", "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice", "Sums",
+    "UnknownZone", "Window", "connect", "day_range", "instant", "window_start",
+]  # fmt: skip
+
+Json = dict[str, Any]
+C = LEDGER.c
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much there is."""
+
+    entries: int
+    first_us: int | None
+    last_us: int | None
+
+
+def connect(url: str) -> Reports:
+    """Nothing is opened before the first report."""
+    return Reports(reader(url))
+
+
+class Reports:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def close(self) -> None:
+        self._reader.close()
+
+    # Sums
+
+    def spend(self, by: Sequence[str] = (), part: Slice | None = None) -> Sums:
+        """Calls, attempts, tokens by class, cost, what caching saved, predicted against real cache reads, retries."""
+        part = self._tight(by, part or Slice())
+        split = dimensions(by, part)
+        figures = [measure.label(name) for name, measure in MEASURES.items()]
+        total = part.apply(select(*figures))
+        grouped = part.apply(select(*[d.sql for d in split], *figures)).group_by(*[literal_column(d.sql.name) for d in split])
+        totals, rows = self._reader.read(total, grouped.limit(MAX_ROWS)) if split else (self._reader.read(total)[0], [])
+        found = [Row.of(tuple(d.text(row[d.sql.name]) for d in split), row) for row in rows]
+        return Sums(tuple(by), tuple(_ordered(found, by)), Row.of((), totals[0]))
+
+    cache = routing = spend
+    """The same sums: each `Row` has the cache's figures and the routing's; the names say what a caller is after."""
+
+    def latency(
+        self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
+    ) -> list[Quantiles]:
+        part = self._tight(by, part or Slice())
+        split = dimensions(by, part)
+        return latency.quantiles(split, self._reader.read(latency.quantiles_query(split, part, of))[0])
+
+    def histogram(self, by: Sequence[str] = ("lane",), part: Slice | None = None, of: Of = "first_token") -> list[Bar]:
+        part = self._tight(by, part or Slice())
+        split = dimensions(by, part)
+        return latency.bars(split, self._reader.read(latency.histogram_query(split, part, of))[0])
+
+    def query(self, query: Mapping[str, Any], team: str | None = None) -> Json:
+        """`{"name": "spend", "group_by", "from", "to", "timezone", "team"}`, both days included. `team` is the scope of who
+        asks, None for all: another team's figures are not found."""
+        if query.get("name") != "spend":
+            raise BadQuery(f"{query.get('name')!r} is no query; there is: spend")
+        tz, group = query.get("timezone", "UTC"), query.get("group_by", "none")
+        since, until = day_range(date.fromisoformat(query["from"]), date.fromisoformat(query["to"]), tz)
+        part = Slice(since_us=since, until_us=until, tz=tz)
+        if wanted := query.get("team"):
+            part = part.only(team=wanted if team in (None, wanted) else "")
+        elif team is not None:
+            part = part.only(team=team)
+        sums = self.spend(() if group == "none" else (group,), part)
+        rows = sorted(sums.rows, key=lambda row: row.key[0] or "")
+        return {"rows": [{"key": row.key[0], **_brief(row)} for row in rows], "total": _brief(sums.total)}
+
+    def budget_spent(self, team: str, windows: Mapping[str, tuple[Window, str]], now_us: int, **where: str) -> dict[str, int]:
+        """Nano-dollars spent in each named budget's `(window, zone)` up to now; `where`: project or key, if it is theirs."""
+        parts = {
+            name: Slice(since_us=window_start(window, tz, now_us), where={"team": team, **where})
+            for name, (window, tz) in windows.items()
+        }
+        found = self._reader.read(*[part.apply(select(func.sum(C.cost_nanos).label("nanos"))) for part in parts.values()])
+        return {name: int(rows[0]["nanos"] or 0) for name, rows in zip(parts, found, strict=True)}
+
+    # Single things
+
+    def call(self, call_id: str, team: str | None = None) -> Json | None:
+        """One call; None if there is none, or it is another team's."""
+        return next(iter(self._calls([call_id], team)), None)
+
+    def call_list(self, part: Slice | None = None, search: str = "", limit: int = 100) -> list[Json]:
+        """The latest calls, newest first. `search`: start of a call id, or a run, key, model or status."""
+        part = part or Slice()
+        query = part.apply(select(C.call_id, C.at_us).where(IS_ATTEMPT))
+        if search:
+            exact = [C.run == search, C.key_id == search, C.model == search, C.status == search]
+            query = query.where(or_(C.call_id.startswith(search, autoescape=True), *exact))
+        found = self._reader.read(query.order_by(C.at_us.desc()).limit(4 * limit))[0]
+        ids = list(dict.fromkeys(row["call_id"] for row in found))[:limit]
+        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids), ids)]
+
+    def run(self, run_id: str, team: str | None = None) -> Json | None:
+        """One agent's run: sums, sub-goals and its latest calls."""
+        part = Slice(where={"run": run_id} if team is None else {"run": run_id, "team": team})
+        sums = self.spend(("subgoal",), part)
+        if not sums.total.attempts:
+            return None
+        latest = self.call_list(part)
+        return {
+            "id": run_id,
+            "team": latest[0]["team"],
+            **sums.total.json(),
+            "subgoals": [row.json(("subgoal",)) for row in sums.rows if row.key != (None,)],
+            "latest_calls": latest,
+        }
+
+    def entries(self, part: Slice | None = None, limit: int = MAX_ROWS, after: tuple[int, str] = (0, "")) -> list[Entry]:
+        """Entries as they were appended, in order of time; `after`: the last one's `(at_us, id)`, to go on from there."""
+        at_us, id = after
+        query = (part or Slice()).apply(select(LEDGER)).where(or_(C.at_us > at_us, (C.at_us == at_us) & (C.id > id)))
+        return [entry_of(row) for row in self._reader.read(query.order_by(C.at_us, C.id).limit(limit))[0]]
+
+    # What there is
+
+    def extent(self, part: Slice | None = None) -> Extent:
+        columns = func.count().label("n"), func.min(C.at_us).label("first"), func.max(C.at_us).label("last")
+        (row,) = self._reader.read((part or Slice()).apply(select(*columns).select_from(LEDGER)))[0]
+        return Extent(row["n"], row["first"], row["last"])
+
+    def values(self, dimension: str, part: Slice | None = None) -> list[str]:
+        """The values that occur, in order: what a filter offers."""
+        part = part or Slice()
+        (split,) = dimensions((dimension,), part)
+        rows = self._reader.read(part.apply(select(split.sql).distinct()).limit(MAX_ROWS))[0]
+        return sorted(text for row in rows if (text := split.text(row[split.sql.name])) is not None)
+
+    def key_by_digest(self, digest: str, now_us: int) -> Json | None:
+        """A key that is good now, by its secret's HMAC: `id, team, project, name, role`."""
+        in_time = or_(KEYS.c.expires_us.is_(None), KEYS.c.expires_us > now_us)
+        good = [KEYS.c.digest == digest, KEYS.c.revoked_us.is_(None), in_time]
+        columns = [KEYS.c[name] for name in ("id", "team", "project", "name", "role")]
+        return next(iter(self._reader.read(select(*columns).where(*good))[0]), None)
+
+    def _calls(self, ids: Sequence[str], team: str | None) -> list[Json]:
+        entries = [entry for entry in self._entries_of(ids) if team in (None, entry.team)]
+        return [calls.call_json(group) for group in calls.by_call(entries, ids) if group]
+
+    def _entries_of(self, ids: Sequence[str]) -> list[Entry]:
+        rows = self._reader.read(select(LEDGER).where(C.call_id.in_(ids)).order_by(C.at_us, C.attempt))[0]
+        return [entry_of(row) for row in rows]
+
+    def _tight(self, by: Sequence[str], part: Slice) -> Slice:
+        """Open ends closed where a split by time has to know the zone's clock changes in between."""
+        if not set(by) & set(TIMES):
+            return part
+        extent = self.extent()
+        first, last = extent.first_us or 0, extent.last_us or 0
+        return replace(part, since_us=max(part.since_us, first), until_us=min(part.until_us, last + 1))
+
+
+def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:
+    rows = sorted(rows, key=lambda row: tuple(text or "" for text in row.key))
+    return rows if by and by[0] in TIMES else sorted(rows, key=lambda row: -(row.cost_nanos or 0))
+
+
+def _brief(row: Row) -> Json:
+    return {"cost_usd": usd(row.cost_nanos or 0), "requests": row.calls, "attempts": row.attempts}

@@ -1,0 +1,209 @@
+"""Entries in a SQL database, SQLite or PostgreSQL: appended to the journal, projected from it in batches.
+
+`append` returns when the journal has the entry and never waits for SQL. One task with the store's one writing connection puts
+entries into the table, 500 at once or whatever came in 50 ms; inserting an id twice does nothing. A database that is away
+costs nothing but lag: the task tries again, entries beyond `QUEUE` are left to the journal and read back from it.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import event, insert, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gateway.ledger import Entry
+from gateway.ledger.journal import Journal
+from gateway.ledger.records import cleaned
+from gateway.ledger.tables import COLUMNS, SCHEMA, SCHEMA_VERSION, Tables, dumps, values_of
+
+BATCH_ROWS = 500
+CHUNK_ROWS = 100
+BATCH_S = 0.05
+QUEUE = 20_000
+RETRY_S = 1.0
+
+AWAY = (OperationalError, InterfaceError, OSError)
+"""Errors of a database that cannot be reached or is busy, as against one that refuses a row."""
+
+log = logging.getLogger("tollway.ledger")
+
+
+class SchemaError(Exception):
+    """The database was made by a newer program than this one."""
+
+
+def async_url(url: str) -> URL:
+    """`sqlite:///F` and `postgresql://...` as operators write them, with the driver that we use."""
+    parsed = make_url(url)
+    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+    backend = parsed.drivername.partition("+")[0]
+    if backend not in drivers:
+        raise ValueError(f"database_url: {backend} is not supported; use sqlite:///FILE or postgresql://HOST/NAME")
+    return parsed.set(drivername=drivers[backend])
+
+
+class Store:
+    """The one connection of this process that writes, to the ledger and to keys alike."""
+
+    def __init__(self, url: str) -> None:
+        self.engine: AsyncEngine = create_async_engine(
+            async_url(url),
+            pool_size=1,
+            max_overflow=0,
+            pool_pre_ping=True,
+            json_serializer=dumps,
+            json_deserializer=orjson.loads,
+        )
+        if self.engine.dialect.name == "sqlite":
+            event.listen(self.engine.sync_engine, "connect", _sqlite_settings)
+
+    @contextlib.asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction; others wait until it is over."""
+        async with self.engine.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+def _sqlite_settings(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+async def upgrade(store: Store) -> None:
+    """Bring the database to this program's schema. Raises `SchemaError` if it is already past it."""
+    async with store.begin() as connection:
+        await connection.run_sync(Tables.metadata.create_all)
+        versions = (await connection.execute(select(SCHEMA.c.version))).scalars().all()
+        if max(versions, default=0) > SCHEMA_VERSION:
+            raise SchemaError(f"the database has schema {max(versions)}, this Tollway knows {SCHEMA_VERSION}: use a newer one")
+        if SCHEMA_VERSION not in versions:
+            await connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION, at_us=time.time_ns() // 1_000))
+
+
+class SqlLedger:
+    """The ledger on a store, behind a journal. `start` before the first append, `close` after the last."""
+
+    def __init__(self, store: Store, journal: Journal) -> None:
+        self._store, self._journal = store, journal
+        self._queue: deque[Entry] = deque()
+        self._wake, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._closing = self._overflowed = False
+        self._task: asyncio.Task[None] | None = None
+        self.failing: str | None = None
+        """Why the database does not take entries at the moment; None if it does."""
+
+    async def start(self, recovered: Sequence[Entry] = ()) -> None:
+        """Start projecting, `journal.recover()`'s entries first."""
+        self._queue.extend(recovered)
+        self._idle.clear()
+        self._wake.set()
+        self._task = asyncio.create_task(self._project(), name="ledger-projector")
+
+    async def append(self, entry: Entry) -> None:
+        await self._journal.settle(entry)
+        if len(self._queue) < QUEUE:
+            self._queue.append(entry)
+        else:
+            self._overflowed = True
+        self._idle.clear()
+        self._wake.set()
+
+    async def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until all appended so far can be read; False if the database did not take them in time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        return self._idle.is_set()
+
+    @property
+    def lag(self) -> int:
+        """Entries that are in the journal and not yet in the database."""
+        return max(self._journal.unprojected, len(self._queue))
+
+    async def close(self) -> None:
+        """Project what is left, if the database takes it; what it does not take waits in the journal."""
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    async def _project(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._closing and len(self._queue) < BATCH_ROWS:
+                await asyncio.sleep(BATCH_S)
+            while batch := self._next():
+                if await self._insert(batch):
+                    continue
+                if self._closing:
+                    return
+                await asyncio.sleep(RETRY_S)
+            self._idle.set()
+            if self._closing:
+                return
+
+    def _next(self) -> list[Entry]:
+        if not self._queue and self._overflowed:
+            self._overflowed = False
+            self._queue.extend(backlog := self._journal.backlog(QUEUE))
+            self._overflowed = len(backlog) == QUEUE
+        return [self._queue[i] for i in range(min(BATCH_ROWS, len(self._queue)))]
+
+    async def _insert(self, batch: Sequence[Entry]) -> bool:
+        """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
+        try:
+            taken = await self._insert_or_part(batch)
+        except AWAY as error:
+            self.failing = type(error).__name__
+            log.warning("ledger: the database does not take entries (%s), %d wait in the journal", error, self.lag)
+            return False
+        self.failing = None
+        for _ in batch:
+            self._queue.popleft()
+        self._journal.projected(taken)
+        return True
+
+    async def _insert_or_part(self, batch: Sequence[Entry]) -> list[str]:
+        try:
+            async with self._store.begin() as connection:
+                await insert_entries(connection, batch)
+        except AWAY:
+            raise
+        except (SQLAlchemyError, ValueError, TypeError, OverflowError) as error:
+            if len(batch) > 1:
+                return [id for entry in batch for id in await self._insert_or_part([entry])]
+            if (mended := cleaned(batch[0])) != batch[0]:
+                return await self._insert_or_part([mended])
+            log.error("ledger: entry %s does not fit into the database and stays in the journal: %s", batch[0].id, error)
+            return []
+        return [entry.id for entry in batch]
+
+
+async def insert_entries(connection: AsyncConnection, entries: Sequence[Entry]) -> None:
+    """Plain batched inserts; ids that are already there stay as they are."""
+    text = _insert_text(connection.dialect.name)
+    for start in range(0, len(entries), CHUNK_ROWS):    # between chunks the loop serves calls
+        await connection.exec_driver_sql(text, [values_of(entry) for entry in entries[start : start + CHUNK_ROWS]])
+
+
+@functools.cache
+def _insert_text(dialect: str) -> str:
+    """Compiled once for the driver: SQLAlchemy's own handling of 49 parameters costs three times what the database does."""
+    marks = ", ".join("?" if dialect == "sqlite" else f"${n}" for n in range(1, len(COLUMNS) + 1))
+    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"

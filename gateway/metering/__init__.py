@@ -1,0 +1,1 @@
+"""What a call took and what it costs: token counts, dated prices, worst cases."""

@@ -1,0 +1,265 @@
+"""The price book: which dated row a call falls under, and what its tokens cost by that row.
+
+`price` never guesses. A model, tier, region, band or token class that no row covers makes the cost unknown (None, with
+`missing` saying what), never 0 and never silently the standard price. Several files form layers; a later one wins where
+it has a row that is in force at that time. What `TokenUsage.other` may hold: `charge.py`.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from gateway.core.usage import TokenUsage
+from gateway.metering.charge import ITERATION, WRITES, Priced, priced, split_iterations, total
+from gateway.metering.rows import PriceFile, Region, Row, Section, read
+
+BUILT_IN = tuple(Path(__file__).parent / name for name in ("prices.toml", "overlay.toml"))
+"""Made by `python -m gateway.metering.seed`, and kept by hand."""
+PROVIDERS = {
+    "xai": "x-ai", "moonshotai": "moonshot", "kimi": "moonshot", "dashscope": "qwen", "aws": "bedrock", "gemini": "google",
+}
+"""Other names of providers."""
+DEFAULT_TIERS = frozenset({"", "default", "standard", "standard_only", "on_demand"})
+NOWHERE = frozenset({None, "", "global", "not_available"})
+"""Regions that mean no place in particular."""
+_TIERS = {"on_demand_priority": "priority", "on_demand_flex": "flex", "standard+fast": "fast"}
+_LONG_TTLS = ("write_1h", "write_12h")
+_DATED = re.compile(r"[-@]20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$|(?<=-preview)-\d\d-(?:20)?\d\d$")
+"""`-2026-04-01`, `-20260901`, `@20260901`, and of previews `-05-20` and `-09-2025`."""
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Micro-dollars per million tokens, for forecasts: a class without a price counts as uncached input."""
+
+    uncached: int
+    cached: int
+    cache_write: int
+    output: int
+
+
+@dataclass(slots=True)
+class _Line:
+    """All rows for one provider, model, tier and region, top layer first; `minute` remembers the last answer by time."""
+
+    missing: str | None = None
+    layers: tuple[tuple[tuple[Row, ...], Region | None], ...] = ()
+    minute: int | None = None
+    bands: tuple[Row, ...] = ()
+    region: Region | None = None
+    tops: dict[tuple[bool, bool], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    most: int | None = -1
+    """Most output tokens; -1: not looked up yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """Price files in order, the later one wins."""
+
+    files: tuple[PriceFile, ...] = field(repr=False)
+    _lines: dict[tuple[str, str, str | None, str | None, bool], _Line] = field(default_factory=dict, compare=False, repr=False)
+
+    def price(
+        self, provider: str, model: str, usage: TokenUsage, *, tier: str | None, at_us: int, region: str | None = None,
+        batch: bool = False,
+    ) -> Priced:
+        """What `usage` cost at `at_us` (microseconds, UTC) in the tier that was *served* (None: the answer named none)."""
+        line = self._line(provider, model, tier, region, batch)
+        if not usage.known:
+            return Priced(None, missing=("usage",))
+        if any(name.startswith(ITERATION) for name in usage.other):
+            return total(
+                self.price(provider, inner, part, tier=tier, at_us=at_us, region=region, batch=batch)
+                for inner, part in split_iterations(model, usage)
+            )
+        row = _band(self._bands(line, at_us), usage.input_total)
+        if isinstance(row, str):
+            return Priced(None, missing=(line.missing or row,))
+        return priced(row, line.region, usage)
+
+    def rates(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> Rates | None:
+        """Base-band rates for a forecast; None where no row is in force."""
+        line = self._line(provider, model, None if tier == "auto" else tier, region, False)
+        bands = self._bands(line, at_us)
+        if not bands:
+            return None
+        rate, place = bands[0].rates, line.region
+        uncached = rate.get("input", 0)
+        write = next((rate[name] for name in WRITES["unknown"] if name in rate), uncached)
+        return Rates(*(_times(r, place) for r in (uncached, rate.get("cached", uncached), write, rate.get("output", 0))))
+
+    def bands(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> tuple[Row, ...]:
+        """The rows in force, base band first; empty: none."""
+        return self._bands(self._line(provider, model, tier, region, False), at_us)
+
+    def dearest(
+        self, provider: str, model: str, tier: str | None, at_us: int, *, input_bound: int, region: str | None = None,
+        long_writes: bool = True, media: bool = False,
+    ) -> tuple[int, int] | None:
+        """The highest input and output rate (micro-dollars per million tokens) that a call may meet; None: not known.
+
+        `long_writes`: the request may store a prefix for an hour or more. `media`: it carries audio or images.
+        A tier that is asked for may be refused and served as the default one, so both count.
+        """
+        tier = None if tier == "auto" else tier
+        asked = self._tops(provider, model, tier, at_us, region, long_writes, media)
+        if not asked:
+            return None
+        tops = asked if tier is None else (*asked, *self._tops(provider, model, None, at_us, region, long_writes, media))
+        reached = [top for top in tops if top[0] < input_bound or not top[0]]
+        return max(top[1] for top in reached), max(top[2] for top in reached)
+
+    def _tops(
+        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
+    ) -> tuple[tuple[int, int, int], ...]:
+        """(band's bound, highest input rate, highest output rate) for each band in force."""
+        line = self._line(provider, model, tier, region, False)
+        bands = self._bands(line, at_us)
+        tops = line.tops.get((long_writes, media))
+        if tops is None:
+            tops = line.tops[long_writes, media] = tuple(_top(row, line.region, long_writes, media) for row in bands)
+        return tops
+
+    def max_output(self, provider: str, model: str) -> int | None:
+        """Most output tokens that the model can give; None where we have no figure."""
+        line = self._line(provider, model, None, None, False)
+        if line.most == -1:
+            line.most = self._limit(provider, model.lower())
+        return line.most
+
+    def _limit(self, provider: str, model: str) -> int | None:
+        for section in self._sections(provider):
+            names = [section.aliases.get(name, name) for name in _names(model)]
+            for pattern, most in section.limits.items():
+                if any(fnmatchcase(name, pattern) for name in names):
+                    return most
+        return None
+
+    def rows(self, provider: str | None = None, model: str | None = None) -> Iterator[Row]:
+        """Rows as they stand in the files, top layer first; `model` also by alias or dated name."""
+        if provider is None:
+            yield from (row for file in reversed(self.files) for section in file.values() for row in section.rows)
+            return
+        for section in self._sections(provider):
+            yield from section.rows if model is None else _named(section, model.lower())
+
+    def _sections(self, provider: str) -> Iterator[Section]:
+        """What the files say of a provider, top layer first, then of those it prices like."""
+        provider = PROVIDERS.get(provider, provider)
+        chain = [provider, *(other for file in self.files if (own := file.get(provider)) for other in own.like)]
+        for file in reversed(self.files):
+            yield from (file[name] for name in chain if name in file)
+
+    def _line(self, provider: str, model: str, tier: str | None, region: str | None, batch: bool) -> _Line:
+        key = (provider, model, tier, region, batch)
+        line = self._lines.get(key)
+        if line is None:
+            if len(self._lines) >= _REMEMBERED:     # names come from clients: forget all rather than grow
+                self._lines.clear()
+            line = self._lines[key] = self._find(provider, model.lower(), tier, region, batch)
+        return line
+
+    def _find(self, provider: str, model: str, tier: str | None, region: str | None, batch: bool) -> _Line:
+        wanted = _tier(PROVIDERS.get(provider, provider), tier, batch)
+        place = None if region in NOWHERE else region
+        layers: list[tuple[tuple[Row, ...], Region | None]] = []
+        tiers: set[str] = set()
+        rules = [rule for section in self._sections(provider) for rule in section.regions]
+        for section in self._sections(provider):
+            named = _named(section, model)
+            tiers |= {row.tier for row in named}
+            rows = [row for row in named if row.tier == wanted]
+            own = tuple(row for row in rows if row.region == place)
+            if place is None or own:
+                layers.append((own, None))
+            elif rule := next((r for r in rules for row in rows[:1] if r.fits(row.model, place)), None):
+                layers.append((tuple(row for row in rows if row.region is None), rule))
+        layers = [layer for layer in layers if layer[0]]
+        if layers:
+            return _Line(layers=tuple(layers))
+        if not tiers:
+            return _Line(missing=f"model {provider}/{model}")
+        return _Line(missing=f"tier {wanted}" if wanted not in tiers else f"region {region}")
+
+    def _bands(self, line: _Line, at_us: int) -> tuple[Row, ...]:
+        """The rows of one version that are in force at that time, base band first; empty: none."""
+        minute = at_us // 60_000_000
+        if line.minute != minute:
+            line.bands, line.region, line.tops = (), None, {}
+            for rows, region in line.layers:
+                active = [row for row in rows if row.active(at_us)]
+                base = max((row for row in active if not row.over), key=lambda row: row.version, default=None)
+                if base:
+                    same = (row for row in active if row.version == base.version)
+                    line.bands, line.region = tuple(sorted(same, key=lambda row: row.over)), region
+                    break
+            line.minute = minute
+        return line.bands
+
+
+def load(paths: Iterable[Path] = (), *, built_in: bool = True) -> PriceBook:
+    """Our own files and, over them, the operator's. Raises PriceFileError, which names file and place."""
+    ours = [read(path) for path in BUILT_IN] if built_in else []
+    return PriceBook((*ours, *(read(path, path.stem) for path in paths)))
+
+
+def _tier(provider: str, tier: str | None, batch: bool) -> str:
+    """One name for each tier, whatever the provider calls it; batch is a tier, and only stacks with the default one."""
+    name = (tier or "").lower()
+    name = "default" if name in DEFAULT_TIERS else _TIERS.get(name, name)
+    if provider in ("openai", "azure") and name == "fast":
+        name = "priority"                           # renamed 2026-07-30
+    if batch:
+        return "batch" if name in ("default", "batch") else f"batch+{name}"
+    return name
+
+
+def _names(model: str) -> tuple[str, ...]:
+    """Names to try: the model's own, without a date at its end, and without the path before it (`models/gemini-2.5-pro`)."""
+    tail = model.rpartition("/")[2]
+    return tuple(dict.fromkeys((model, _DATED.sub("", model), tail, _DATED.sub("", tail))))
+
+
+def _named(section: Section, model: str) -> tuple[Row, ...]:
+    """Rows of a section for a model: by exact name, then without its date, then by the longest pattern."""
+    for name in _names(model):
+        found = tuple(row for row in section.rows if row.model == name)
+        if not found and (alias := section.aliases.get(name)):
+            found = tuple(row for row in section.rows if row.model == alias)
+        if found:
+            return found
+    patterns = [row.model for row in section.rows if "*" in row.model and fnmatchcase(model, row.model)]
+    best = max(patterns, key=len, default=None)
+    return tuple(row for row in section.rows if row.model == best)
+
+
+def _band(bands: Sequence[Row], tokens: int) -> Row | str:
+    """The row for a prompt of that many input tokens, or what is missing."""
+    if not bands:
+        return "no row is in force at that time"
+    row = next(row for row in reversed(bands) if tokens > row.over or not row.over)
+    return row if row.upto is None or tokens <= row.upto else f"band of more than {row.upto} input tokens"
+
+
+def _times(rate: int, region: Region | None) -> int:
+    return rate if region is None else -(-rate * region.num // region.den)
+
+
+def _top(row: Row, region: Region | None, long_writes: bool, media: bool) -> tuple[int, int, int]:
+    into = max((rate for name, rate in row.rates.items() if _may_be_input(name, long_writes, media)), default=0)
+    out = max((rate for name, rate in row.rates.items() if _may_be_output(name, media)), default=0)
+    return row.over, _times(into, region), _times(out, region)
+
+
+def _may_be_output(name: str, media: bool) -> bool:
+    return name == "output" or (media and name.endswith("_out"))
+
+
+def _may_be_input(name: str, long_writes: bool, media: bool) -> bool:
+    if name in _LONG_TTLS:
+        return long_writes
+    return name in ("input", "cached") or name.startswith("write") or (media and name.endswith("_in"))

@@ -1,0 +1,239 @@
+"""The life of one call, top to bottom.
+
+    policy and class -> normalize -> prefix chain -> rank lanes -> for each lane in turn: hold, journal, attempt, settle
+
+From the first attempt on every try leaves exactly one ledger entry, whatever happens; a call outlives its client.
+"""
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway import dialects
+from gateway.attempt import Attempt, Outcome, TryNext
+from gateway.booking import Booking, Plan
+from gateway.core.call import Call
+from gateway.core.errors import (
+    BadRequest,
+    ContextLengthExceeded,
+    Forbidden,
+    GatewayError,
+    ModelNotFound,
+    Overloaded,
+)
+from gateway.holds import Holds
+from gateway.normalize import Change, normalize
+from gateway.prefix.chain import chain
+from gateway.relay import Client
+from gateway.services import Services
+from router_policies.policy import decide, resolve_model
+from router_policies.rules import Policy
+from router_policies.types import Ask, Decision, Lane, Ranked
+
+_BYTES_PER_TOKEN = 4
+_DEFAULT_RETRY_S = 5.0
+
+
+class Pipeline:
+    """Serves calls with one set of services."""
+
+    def __init__(self, via: Services, holds: Holds) -> None:
+        self._via = via
+        self._holds = holds
+
+    async def serve(self, call: Call, client: Client) -> None:
+        """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
+        via = self._via
+        policy = via.policies.current.for_team(call.tenant.team)
+        plan = self._plan(call, policy)
+        via.metrics.in_flight.inc()
+        try:
+            await self._attempts(plan, policy, client)
+        finally:
+            via.metrics.in_flight.dec()
+
+    def _plan(self, call: Call, policy: Policy) -> Plan:
+        """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
+        via, sketch, team = self._via, call.sketch, call.tenant.team
+        _permit(call, policy)
+        call, changes = self._normalized(call, policy)
+        model = resolve_model(policy, sketch.model).model
+        links = chain(team, model, call.body, dialects.messages(call.dialect, call.body, call.sketch))
+        lanes = via.fleet.snapshot()
+        prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
+        cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
+        decision = decide(policy, _ask(call, prompt_tokens, cached), lanes)
+        if not decision.ranked:
+            raise _nobody(decision, lanes)
+        return Plan(
+            call=call,
+            decision=decision,
+            changes=changes,
+            chain=links,
+            lanes_seen=_lanes_seen(decision),
+            prompt_tokens=prompt_tokens,
+            cached=cached,
+        )
+
+    def _normalized(self, call: Call, policy: Policy) -> tuple[Call, list[Change]]:
+        level = policy.normalize.level
+        bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
+        if level == "off" or bypass or _held_out(call, policy.normalize.hold_out):
+            return call, []
+        changes = normalize(self._via.forms, level, call.tenant.team, call.body, call.sketch.spans)
+        body, sketch = dialects.edit(call.body, call.sketch, {change.field: change.value for change in changes})
+        return replace(call, body=body, sketch=sketch), changes
+
+    async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
+        """Walks the ranking until a lane answers; it is never ranked again."""
+        tries = plan.decision.ranked[: self._via.settings.max_attempts]
+        last: TryNext | None = None
+        for number, ranked in enumerate(tries, start=1):
+            try:
+                await self._attempt(plan, policy, ranked, number, client)
+                return
+            except TryNext as refusal:
+                last = refusal
+                if client.gone:
+                    return
+        assert last is not None
+        if last.answer is None:
+            raise last.error
+        status, body, headers = last.answer
+        await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
+
+    async def _attempt(self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client) -> None:
+        via, target = self._via, self._via.fleet.targets[ranked.lane.key]
+        predicted = plan.cached[ranked.lane.key]
+        booking = Booking(
+            plan=plan, via=via, number=number, ranked=ranked, target=target, predicted_read_tokens=predicted
+        )
+        set_fields = dict(target.set_fields)
+        if target.cache_salt:
+            set_fields["cache_salt"] = cache_salt(via.salt, plan.call.tenant.team)
+        attempt = Attempt(
+            call=plan.call,
+            target=target,
+            upstream_model=ranked.upstream_model,
+            set_fields=set_fields,
+            settle=booking.settle,
+            headers=_answer_headers(plan, ranked),
+            stop_on_hang_up=policy.hang_up == "cancel",
+        )
+        request = attempt.request()
+        booking.hold = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        booking.open()
+        try:
+            await attempt.run(request, via.upstream, client)
+        finally:
+            if booking.entry is None:  # a fault of ours: the attempt is booked all the same
+                await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
+
+
+def cache_salt(secret: bytes, team: str) -> str:
+    """What keeps the prefixes of teams apart in an engine of one's own."""
+    return hmac.new(secret, f"cache_salt\0{team}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _permit(call: Call, policy: Policy) -> None:
+    limits = policy.limits
+    if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
+        raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
+    asked = call.sketch.max_output_tokens
+    if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
+        raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+
+
+def _held_out(call: Call, share: float) -> bool:
+    """Whole sessions are held out: the choice hangs on what all turns of a conversation share, its beginning."""
+    if share <= 0.0:
+        return False
+    parts = dialects.messages(call.dialect, call.body, call.sketch)
+    start, end = parts[min(1, len(parts) - 1)] if parts else (0, 0)
+    draw = hashlib.blake2b(call.body[start:end], digest_size=4, key=call.tenant.team.encode()[:64]).digest()
+    return int.from_bytes(draw) < share * 2**32
+
+
+def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int]) -> Ask:
+    sketch = call.sketch
+    return Ask(
+        team=call.tenant.team,
+        model=sketch.model,
+        path=call.path,
+        headers=call.headers,
+        stream=sketch.stream,
+        tags=call.tags,
+        client=call.client,
+        has_tools=sketch.has_tools,
+        prompt_bytes=len(call.body),
+        prompt_tokens=prompt_tokens,
+        max_output_tokens=sketch.max_output_tokens,
+        wished_class=call.headers.get("x-tollway-class"),
+        wished_tier=sketch.service_tier,
+        deadline_ms=_number(call.headers.get("x-tollway-deadline-ms")),
+        hour=time.gmtime(call.at_us // 1_000_000).tm_hour,
+        cached=cached,
+    )
+
+
+def _number(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not text.isdigit() or not 0 < int(text) <= 86_400_000:
+        raise BadRequest("x-tollway-deadline-ms must be a whole number of milliseconds, at most a day")
+    return float(text)
+
+
+def _nobody(decision: Decision, lanes: tuple[Lane, ...]) -> GatewayError:
+    """Why no lane can serve, as the caller should see it."""
+    model = decision.model
+    serving = [lane.key for lane in lanes if model in lane.models]
+    if not serving:
+        text = f"the model {model[:100]!r} does not exist here; GET /v1/models lists what there is"
+        return ModelNotFound(text, param="model")
+    if decision.denied is not None:
+        return Forbidden(f"{decision.denied}; the team's policy file says which are")
+    reasons = {no.lane.key: no for no in decision.refused if no.lane.key in serving}
+    text = "; ".join(f"{key}: {no.reason}" for key, no in reasons.items())
+    by = {no.by for no in reasons.values()}
+    if by <= {"context_fits"}:
+        return ContextLengthExceeded(f"the prompt is too long for {model}: {text}", param="messages")
+    if by & {"healthy", "has_room"}:
+        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=_DEFAULT_RETRY_S)
+    return Forbidden(f"the team's policy leaves no lane for this call: {text}")
+
+
+def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
+    """Every lane's figures as they stood, for `tollway why`."""
+    ranked = [
+        {
+            "lane": one.lane.key,
+            "expected_cost_usd": round(one.expected_cost_usd, 9),
+            "expected_wait_s": round(one.expected_wait_s, 4),
+            "sum_usd": round(one.score_usd, 9),
+            "miss_chance": round(one.miss_chance, 4),
+            "note": one.note or None,
+        }
+        for one in decision.ranked
+    ]
+    return [*ranked, *({"lane": no.lane.key, "refused": no.reason} for no in decision.refused)]
+
+
+def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
+    decision = plan.decision
+    texts = (
+        (b"x-tollway-call", plan.call.id),
+        (b"x-tollway-backend", ranked.lane.backend),
+        (b"x-tollway-lane", ranked.lane.name),
+        (b"x-tollway-class", decision.class_name),
+        (b"x-tollway-reason", decision.reason),
+    )
+    return [(name, _header_safe(text)) for name, text in texts]
+
+
+def _header_safe(text: str) -> bytes:
+    return text.encode("ascii", "replace").translate(None, bytes(range(32)) + b"\x7f")[:1000]

@@ -1,0 +1,1 @@
+"""What is cached where, as far as our own traffic tells."""

@@ -1,0 +1,129 @@
+"""The client's side of one call: bytes out, and a watch for the moment it hangs up.
+
+A call outlives its client. uvicorn runs each request as a task of its own and does not cancel it when the socket
+closes, so `serve` simply goes on; what tells it is `Client.gone` and the listener set by `on_gone`. Sending to a
+client that left does nothing.
+"""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from gateway.core.errors import BadRequest, TooLarge
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+_BODY_BASE_S, _BODY_S_PER_BYTE = 30.0, 1 / 102_400
+_READ_ON_BYTES = 1 << 20
+
+
+class ClientGone(Exception):
+    """The client left before its request was whole."""
+
+
+class Client:
+    """One HTTP exchange with a client over ASGI."""
+
+    __slots__ = ("_on_gone", "_receive", "_send", "_watch", "ended", "gone", "started")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.gone = False
+        self.started = False
+        self.ended = False
+        self._receive = receive
+        self._send = send
+        self._on_gone: Callable[[], None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def body(self, limit_bytes: int, declared: int | None) -> bytes:
+        """The whole request body. Raises `TooLarge`, `ClientGone`, or 408's cousin for a body that trickles in."""
+        if declared is not None and declared > limit_bytes:
+            await self._read_on(declared)
+            raise TooLarge(f"the request body has {declared} bytes, the limit is {limit_bytes}")
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            data: bytes = message.get("body", b"")
+            if len(data) > limit_bytes:
+                raise TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
+            return data
+        return await self._long_body(message, limit_bytes, declared)
+
+    async def _long_body(self, message: MutableMapping[str, Any], limit_bytes: int, declared: int | None) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(_BODY_BASE_S + (declared or limit_bytes) * _BODY_S_PER_BYTE):
+                while True:
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    if size > limit_bytes:
+                        await self._read_on(_READ_ON_BYTES)
+                        raise TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
+                    if not message.get("more_body"):
+                        return b"".join(chunks)
+                    message = await self._receive()
+        except TimeoutError as error:
+            raise BadRequest("the request body did not arrive in time") from error
+
+    async def _read_on(self, most_bytes: int) -> None:
+        """Reads a little of what is too much, so that the client gets to see the answer."""
+        left = min(most_bytes, _READ_ON_BYTES)
+        try:
+            async with asyncio.timeout(2.0):
+                while left > 0:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect" or not message.get("more_body"):
+                        return
+                    left -= len(message.get("body", b""))
+        except TimeoutError:
+            return
+
+    def watch(self) -> None:
+        """Starts to look out for the hang-up; call it when the body has been read."""
+        self._watch = asyncio.ensure_future(self._until_gone())
+
+    def on_gone(self, listener: Callable[[], None] | None) -> None:
+        """Calls `listener` when the client leaves; None takes it off."""
+        self._on_gone = listener
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.ended:
+            self.gone = True
+            if self._on_gone is not None:
+                self._on_gone()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        if not self.gone:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, data: bytes) -> None:
+        if not self.gone:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """Sends the last bytes; the exchange is over."""
+        if self.ended:
+            return
+        self.ended = True
+        if not self.gone:
+            await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        self.close()
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole answer at once."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.end(body)
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+

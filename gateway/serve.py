@@ -1,0 +1,91 @@
+"""Runs the gateway: one uvicorn process on a socket that we bind ourselves, so that a taken port is told in plain words."""
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import click
+import uvicorn
+
+from gateway import app, settings
+from gateway.metering.rows import PriceFileError
+from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
+from router_policies import strict_yaml
+from router_policies.presets import EMBEDDED_PRIORS
+
+EMBEDDED_MODEL = "smollm2-135m-instruct"
+_LANE_TIERS = {"fast": "priority", "standard": "default"}
+
+
+class CannotServe(click.ClickException):
+    """The gateway does not start, and why."""
+
+
+def read_settings(config: Path | None, data: Path | None, embedded_url: str | None) -> Settings:
+    """The file's settings with the embedded engine added. Raises `CannotServe`."""
+    try:
+        file = File() if config is None else strict_yaml.load(config, File)
+        folder = Path.cwd() if config is None else config.parent
+        if embedded_url is not None:
+            file = file.model_copy(update={"backends": {"embedded": embedded(embedded_url), **file.backends}})
+        if data is not None:
+            file = file.model_copy(update={"data": str(data.resolve())})
+        if not file.backends:
+            raise SettingsError("no backends: name at least one under `backends:`, or run `tollway up`, which brings its own")
+        return settings.resolve(file, folder, os.environ)
+    except (strict_yaml.BadFile, SettingsError) as error:
+        raise CannotServe(str(error)) from error
+
+
+def embedded(url: str) -> BackendSettings:
+    """The engine that `tollway up` starts: one model, two lanes over one set of weights."""
+    lanes = {
+        name: LaneSettings(
+            service_tier=_LANE_TIERS[name],
+            first_token_ms=30.0,
+            prefill_tokens_per_s=1.0 / prior.prefill_s_per_token,
+            ms_per_output_token=prior.seconds_per_output_token * 1e3,
+        )
+        for name, prior in EMBEDDED_PRIORS.items()
+    }
+    return BackendSettings(
+        dialect="openai", url=url, models={EMBEDDED_MODEL: ModelSettings()}, lanes=lanes, cache_salt=True
+    )
+
+
+def bind(host: str, port: int, option: str) -> socket.socket:
+    """A listening socket. Raises `CannotServe` if the port is taken, with the option that names another."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise CannotServe(f"cannot listen on {host}:{port} ({error.strerror}); choose another port with {option}") from error
+    return sock
+
+
+def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
+    """Serves until SIGTERM or Ctrl-C; open answers may go on for `drain_s`."""
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        asgi = app.build(config, demo_team=demo_team)
+    except (strict_yaml.BadFile, PriceFileError) as error:
+        raise CannotServe(str(error)) from error
+    server = uvicorn.Server(
+        uvicorn.Config(
+            asgi,
+            loop="uvloop",
+            http="httptools",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(config.drain_s),
+        )
+    )
+    server.run(sockets=[bind(host, port, "--port")])

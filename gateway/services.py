@@ -1,0 +1,42 @@
+"""Everything a call is served with, made once by `app.py` and passed down; no globals."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.access.keys import KeyRing
+from gateway.backends.fleet import Fleet
+from gateway.backends.upstream import Upstream
+from gateway.budgets import Budgets
+from gateway.key_table import KeyTable
+from gateway.ledger.journal import Journal
+from gateway.ledger.reports import Reports
+from gateway.ledger.sql import SqlLedger
+from gateway.metering.prices import PriceBook
+from gateway.metrics import Metrics
+from gateway.normalize.first_form import FirstForms
+from gateway.prefix.index import PrefixIndex
+from gateway.settings import Settings
+from router_policies.files import PolicyStore
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """One set per process."""
+
+    settings: Settings
+    keys: KeyRing
+    key_table: KeyTable
+    policies: PolicyStore
+    fleet: Fleet
+    upstream: Upstream
+    prices: PriceBook
+    budgets: Budgets
+    journal: Journal
+    ledger: SqlLedger
+    reports: Reports
+    metrics: Metrics
+    salt: bytes
+    """Secret from which cache salts are made."""
+    forms: FirstForms = field(default_factory=FirstForms)
+    index: PrefixIndex = field(default_factory=PrefixIndex)
+    draining: bool = False

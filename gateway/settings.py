@@ -1,0 +1,183 @@
+"""`tollway.yaml` and the environment -> one frozen `Settings`; nothing else in the program reads either.
+
+Secrets never stand in the file: a field that holds one is a reference, `env:NAME` or `file:PATH`, resolved here once.
+Relative paths are relative to the file that names them.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from gateway.core.secret import Secret
+from router_policies import strict_yaml
+
+SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; the text says where and what to do."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _http_url(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https") or not rest or any(c.isspace() for c in text):
+        raise ValueError("must be an address such as https://api.openai.com/v1")
+    return text.rstrip("/")
+
+
+def _reference(text: str) -> str:
+    if not text.startswith(("env:", "file:")) or text.endswith(":"):
+        raise ValueError("must be a reference, env:NAME or file:PATH; secrets never stand in this file")
+    return text
+
+
+Url = Annotated[str, AfterValidator(_http_url)]
+Reference = Annotated[str, AfterValidator(_reference)]
+Ms = Annotated[float, Field(gt=0, le=3_600_000)]
+Number = Annotated[float, Field(ge=0)]
+
+
+class LaneSettings(_Part):
+    """One way to be served by a backend: a service tier of a provider, or a pool of one's own."""
+
+    service_tier: str | None = Field(None, description="value of the request's `service_tier` for this lane")
+    set: dict[str, Any] = Field(default_factory=dict, description="further body fields this lane sends, name to value")
+    priced_as: str | None = Field(None, description="tier of the price row, where the answer does not name one")
+    max_in_flight: int | None = Field(None, gt=0, description="calls at once; more go to another lane")
+    first_token_ms: Ms = Field(500.0, description="first guess of the time to the first token of a short prompt")
+    prefill_tokens_per_s: Number = Field(5_000.0, description="first guess of how fast a prompt is read")
+    ms_per_output_token: Ms = Field(20.0, description="first guess of the time per generated token")
+
+
+class ModelSettings(_Part):
+    """How one model is called at a backend."""
+
+    upstream: str | None = Field(None, description="the backend's own name, if it differs")
+    context_tokens: int | None = Field(None, gt=0, description="the longest prompt plus output that it takes")
+    max_output_tokens: int | None = Field(None, gt=0, description="what it generates at most")
+
+
+class BackendSettings(_Part):
+    """An address, a key, a dialect and models."""
+
+    dialect: Literal["openai", "anthropic"] = Field(description="the wire format this backend speaks")
+    url: Url = Field(description="base address, e.g. https://api.openai.com/v1")
+    key: Reference | None = Field(None, description="where its API key is: env:NAME or file:PATH")
+    provider: str | None = Field(None, description="name in the price book; default: the backend's own name")
+    region: str | None = Field(None, description="region class of the price rows")
+    models: dict[str, ModelSettings | str] | list[str] = Field(
+        description="names that clients use; a mapping may give the backend's own name for each"
+    )
+    lanes: dict[str, LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
+    headers: dict[str, str] = Field(default_factory=dict, description="further headers sent to this backend")
+    connect_timeout_ms: Ms = 5_000.0
+    first_byte_timeout_ms: Ms = Field(600_000.0, description="longest wait for the answer's headers")
+    idle_timeout_ms: Ms = Field(60_000.0, description="longest silence between two chunks of an answer")
+    cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
+
+    @field_validator("models")
+    @classmethod
+    def _some(cls, models: dict[str, Any] | list[str]) -> dict[str, Any] | list[str]:
+        if not models:
+            raise ValueError("name at least one model")
+        return models
+
+    @property
+    def by_name(self) -> Mapping[str, ModelSettings]:
+        if isinstance(self.models, list):
+            return {name: ModelSettings() for name in self.models}
+        return {n: ModelSettings(upstream=m) if isinstance(m, str) else m for n, m in self.models.items()}
+
+
+class File(_Part):
+    """The whole of `tollway.yaml`."""
+
+    backends: dict[str, BackendSettings] = Field(default_factory=dict)
+    policies: str | None = Field(None, description="folder with one YAML file per team; default: the shipped examples")
+    prices: list[str] = Field(default_factory=list, description="further price files; their rows win over the shipped ones")
+    data: str = Field(".tollway", description="folder for the journal, the embedded database and first keys")
+    database_url: str | None = Field(None, description="default: SQLite in the data folder")
+    admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
+    max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    max_attempts: int = Field(2, ge=1, le=5, description="tries per call, over all backends")
+    durability: Literal["process", "power"] = Field(
+        "process", description="what an entry survives: the death of the process, or a power cut too"
+    )
+    drain_s: float = Field(30.0, gt=0, description="how long open answers may go on after SIGTERM")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(BaseModel):
+    """What the program runs with: the file's fields, paths made absolute, secrets resolved."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    backends: Mapping[str, BackendSettings]
+    backend_keys: Mapping[str, Secret]
+    policies: Path
+    prices: tuple[Path, ...]
+    data: Path
+    database_url: str
+    admin_key: Secret | None
+    max_body_bytes: int
+    max_attempts: int
+    durability: Literal["process", "power"]
+    drain_s: float
+    log_level: str
+
+
+def load(path: Path, env: Mapping[str, str] | None = None) -> Settings:
+    """Raises `strict_yaml.BadFile` (file, line, nearest word) or `SettingsError`."""
+    if not path.is_file():
+        raise SettingsError(f"{path}: there is no such file; `tollway up` needs none, `tollway serve` does")
+    return resolve(strict_yaml.load(path, File), path.parent, os.environ if env is None else env)
+
+
+def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
+    """Makes paths absolute and looks secrets up. Raises `SettingsError` for a reference that leads nowhere."""
+    data = (folder / file.data).resolve()
+    keys = {
+        name: _secret(backend.key, f"backends.{name}.key", folder, env)
+        for name, backend in file.backends.items()
+        if backend.key is not None
+    }
+    return Settings(
+        backends=file.backends,
+        backend_keys=keys,
+        policies=(folder / file.policies).resolve() if file.policies else SHIPPED_POLICIES,
+        prices=tuple((folder / p).resolve() for p in file.prices),
+        data=data,
+        database_url=file.database_url or f"sqlite:///{data / 'tollway.db'}",
+        admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
+        max_body_bytes=file.max_body_bytes,
+        max_attempts=file.max_attempts,
+        durability=file.durability,
+        drain_s=file.drain_s,
+        log_level=file.log_level,
+    )
+
+
+def _secret(reference: str, place: str, folder: Path, env: Mapping[str, str]) -> Secret:
+    kind, _, name = reference.partition(":")
+    if kind == "env":
+        value = env.get(name, "")
+        if not value:
+            raise SettingsError(f"{place}: the environment variable {name} is not set or empty")
+    else:
+        try:
+            value = (folder / name).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise SettingsError(f"{place}: cannot read the file {name}: {error.strerror}") from error
+        if not value:
+            raise SettingsError(f"{place}: the file {name} is empty")
+    if not value.isascii() or not value.isprintable():
+        raise SettingsError(f"{place}: {reference} holds characters that cannot stand in an HTTP header")
+    return Secret(value)

@@ -1,0 +1,50 @@
+"""Errors of Litestar's paths -> JSON in the caller's dialect; the front renders its own."""
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+
+from gateway import dialects
+from gateway.core import errors
+from gateway.web.front import error_headers
+from gateway.web.routes import dialect_of
+
+_log = logging.getLogger("tollway.web")
+_BY_STATUS: dict[int, type[errors.GatewayError]] = {
+    400: errors.BadRequest, 401: errors.Unauthorized, 403: errors.Forbidden, 404: errors.NotFound,
+    405: errors.MethodNotAllowed, 413: errors.TooLarge, 415: errors.UnsupportedMedia,
+}  # fmt: skip
+
+
+def on_gateway_error(request: Request[Any, Any, Any], error: errors.GatewayError) -> Response[bytes]:
+    body = dialects.render_error(dialect_of(request), error)
+    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+    return Response(body, status_code=error.status, headers=headers, media_type="application/json")
+
+
+def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """Litestar's own: unknown paths, wrong methods, bodies that do not fit."""
+    path, kind = request.url.path, _BY_STATUS.get(error.status_code, errors.GatewayError)
+    if isinstance(error, NotFoundException):
+        text = f"there is nothing at {path[:100]}; docs/api.md lists the paths"
+    elif isinstance(error, MethodNotAllowedException):
+        text = f"{path[:100]} does not take {request.method}"
+    elif error.status_code < 500:
+        text = _what_is_wrong(error)
+    else:
+        text = "the gateway failed on this request; its log says why"
+    return on_gateway_error(request, kind(text))
+
+
+def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    _log.error("a request failed inside the gateway", exc_info=error)
+    return on_gateway_error(request, errors.GatewayError("the gateway failed on this request; its log says why"))
+
+
+def _what_is_wrong(error: HTTPException) -> str:
+    extra = error.extra if isinstance(error.extra, list) else []
+    places = [f"{e.get('key', 'body')}: {e.get('message', '')}" for e in extra if isinstance(e, dict)]
+    return "; ".join(places) or error.detail

@@ -1,0 +1,46 @@
+"""Liveness, readiness and metrics: never shed, never slow."""
+from __future__ import annotations
+
+import asyncio
+
+from litestar import Response, get
+from litestar.datastructures import State
+
+from gateway.services import Services
+
+
+@get("/healthz", sync_to_thread=False)
+def healthz() -> dict[str, str]:
+    """The process lives."""
+    return {"status": "ok"}
+
+
+@get("/readyz", sync_to_thread=False)
+def readyz(state: State) -> Response[dict[str, object]]:
+    """Whether calls can be served, and everything that is not as it should be, in words."""
+    services: Services = state.services
+    problems = [str(problem) for problem in services.policies.problems]
+    notes = [f"policy files: {p}; the last good ones stay in force" for p in problems]
+    if services.ledger.failing:
+        notes.append(f"database: {services.ledger.failing}; {services.ledger.lag} entries wait in the journal")
+    ready = not services.draining
+    if not ready:
+        notes.append("draining: the process is about to stop")
+    body: dict[str, object] = {
+        "status": "ready" if ready else "not ready",
+        "mode": "spool" if services.ledger.failing else "normal",
+        "notes": notes,
+    }
+    return Response(body, status_code=200 if ready else 503)
+
+
+@get("/metrics", media_type="text/plain; version=0.0.4")
+async def metrics(state: State) -> bytes:
+    """Prometheus' text form."""
+    services: Services = state.services
+    services.metrics.ledger_lag.set(services.ledger.lag)
+    services.metrics.reload_failures.set(len(services.policies.problems))
+    return await asyncio.to_thread(services.metrics.render)
+
+
+HANDLERS = (healthz, readyz, metrics)

@@ -1,0 +1,108 @@
+"""The caller's own calls, runs, sums and models as JSON; each sees its team's, an admin key sees all."""
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.datastructures import State
+
+from gateway import dialects
+from gateway.core.call import Tenant
+from gateway.core.errors import BadRequest, ModelNotFound, NotFound, Overloaded
+from gateway.ledger import query
+from gateway.ledger.reports import BadQuery, LedgerUnavailable, UnknownZone
+from gateway.services import Services
+from gateway.web.front import presented_key
+from router_policies.policy import visible_models
+
+
+def tenant_of(request: Request[Any, Any, State]) -> Tenant:
+    """Who asks. Raises `Unauthorized`."""
+    services: Services = request.app.state.services
+    return services.keys.tenant(presented_key(request.headers), time.time_ns() // 1_000)
+
+
+def _scope(tenant: Tenant) -> str | None:
+    return None if tenant.admin else tenant.team
+
+
+def dialect_of(request: Request[Any, Any, Any]) -> str:
+    """Which error and list shape this caller reads: Anthropic's clients name a version."""
+    path = request.url.path
+    anthropic = path.startswith("/v1/messages") or "anthropic-version" in request.headers
+    return "anthropic_messages" if anthropic else "openai_chat"
+
+
+@get("/v1/models")
+async def models(request: Request[Any, Any, State], state: State) -> Response[bytes]:
+    """The models that the caller's team may use, aliases too."""
+    names = _visible(tenant_of(request), state.services)
+    return Response(dialects.models_body(dialect_of(request), names), media_type="application/json")
+
+
+@get("/v1/models/{name:path}")
+async def model(request: Request[Any, Any, State], state: State, name: str) -> Response[bytes]:
+    """One model, or 404 in the caller's shape."""
+    name = name.lstrip("/")
+    if name not in _visible(tenant_of(request), state.services):
+        raise ModelNotFound(f"the model {name!r} does not exist or your team may not use it", param="model")
+    only = json.loads(dialects.models_body(dialect_of(request), [name]))["data"][0]
+    return Response(json.dumps(only).encode(), media_type="application/json")
+
+
+def _visible(tenant: Tenant, services: Services) -> list[str]:
+    names = services.fleet.models
+    if tenant.admin:
+        return names
+    return visible_models(services.policies.current.for_team(tenant.team), names)
+
+
+@get("/tollway/calls/{call_id:str}")
+async def call(request: Request[Any, Any, State], state: State, call_id: str) -> dict[str, Any]:
+    """One call: decision, attempts, tokens by class, price rows."""
+    tenant, services = tenant_of(request), state.services
+    await services.ledger.flush(1.0)
+    found: dict[str, Any] | None = await _read(services.reports.call, call_id, _scope(tenant))
+    if found is None:
+        raise NotFound(f"there is no call {call_id!r} of your team; the id stands in the answer header x-tollway-call")
+    return found
+
+
+@get("/tollway/runs/{run_id:str}")
+async def run(request: Request[Any, Any, State], state: State, run_id: str) -> dict[str, Any]:
+    """One agent's run: sums, sub-goals, latest calls."""
+    tenant, services = tenant_of(request), state.services
+    await services.ledger.flush(1.0)
+    found: dict[str, Any] | None = await _read(services.reports.run, run_id, _scope(tenant))
+    if found is None:
+        raise NotFound(f"there is no run {run_id!r} of your team; a run is named by the request header x-tollway-run")
+    return found
+
+
+@get("/tollway/usage")
+async def usage(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
+    """Sums as `tollway report` prints them: `report`, `by`, `since`, `until`, `tz`, and filters such as `model=`."""
+    tenant, services = tenant_of(request), state.services
+    await services.ledger.flush(1.0)
+    asked = dict(request.query_params)
+    if not tenant.admin and asked.get("team", tenant.team) != tenant.team:
+        raise NotFound("your key sees its own team's figures only")
+    if not tenant.admin:
+        asked["team"] = tenant.team
+    found: dict[str, Any] = await _read(query.answer, services.reports, asked)
+    return found
+
+
+async def _read(report: Any, *arguments: Any) -> Any:
+    try:
+        return await asyncio.to_thread(report, *arguments)
+    except LedgerUnavailable as error:
+        raise Overloaded(f"the ledger cannot be read right now: {error}", retry_after_s=2) from error
+    except (BadQuery, UnknownZone, ValueError) as error:
+        raise BadRequest(str(error)) from error
+
+
+HANDLERS = (models, model, call, run, usage)

@@ -1,0 +1,392 @@
+"""One thread that steps: drain the inbox, plan, run the model, draw, commit, hand out what is new.
+
+Everything that changes a request happens on this thread, also decoding text and finding stop strings, so that the
+usage of an answer, the counters and the tokens in the stream are one and the same number. Other threads only put
+into the inbox, and read.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from inference.attention import NULL_BLOCK, Span, keys_needed
+from inference.blocks import BLOCK, BlockPool
+from inference.metrics import Metrics
+from inference.model import Batch, Llama
+from inference.sampling import Logprob, Sampler, Sampling
+from inference.scheduler import FAST, STANDARD, Lane, Limits, Request, Scheduler, Work
+from inference.tokenizer import StreamDecoder, Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What to generate, in the engine's words."""
+
+    prompt: list[int]
+    most: int
+    lane: Lane = STANDARD
+    sampling: Sampling = field(default_factory=Sampling)
+    stops: tuple[str, ...] = ()
+    cut: Callable[[str], int | None] | None = None
+    salt: str = ""
+    priority: int = 0
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request; `cached` are part of `prompt`."""
+
+    prompt: int
+    cached: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a step added: text that is now certain, the tokens behind it; at the end the reason."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprob, ...]
+    usage: Usage
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy the engine is."""
+
+    running: dict[str, int]
+    waiting: dict[str, int]
+    waiting_tokens: int
+    blocks: int
+    free_blocks: int
+    cached_blocks: int
+    prefill_tokens_per_s: float
+
+
+class QueueFull(Exception):
+    """Refused at the door; `retry_after` seconds until the queue is likely shorter."""
+
+    def __init__(self, reason: str, retry_after: int) -> None:
+        super().__init__(f"the queue is full ({reason})")
+        self.reason, self.retry_after = reason, retry_after
+
+
+class Stopped(Exception):
+    """The engine stops and takes nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How much may wait."""
+
+    requests: int = 64
+    tokens: int = 262_144
+
+
+class Stream:
+    """The answer as it comes. Leaving it early aborts the request."""
+
+    def __init__(self, engine: "Engine", job: "_Job") -> None:
+        self._engine, self._job = engine, job
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        try:
+            while True:
+                delta = await self._job.out.get()
+                yield delta
+                if delta.reason is not None:
+                    return
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """End the request now, if it has not ended."""
+        self._engine.abort(self._job)
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    request: Request
+    ask: Ask
+    sampler: Sampler
+    decoder: StreamDecoder
+    loop: asyncio.AbstractEventLoop
+    out: "asyncio.Queue[Delta]"
+    last: float = 0.0
+    first: float | None = None
+    generated: int = 0
+
+
+class Engine:
+    """A model, its cache and the thread that runs them."""
+
+    def __init__(
+        self,
+        model: Llama,
+        tokenizer: Tokenizer,
+        *,
+        identity: str = "",
+        kv_tokens: int = 65_536,
+        kv_dtype: torch.dtype = torch.float16,
+        limits: Limits | None = None,
+        door: Door | None = None,
+        threads: int = 2,
+    ) -> None:
+        blocks = max(1, kv_tokens // BLOCK)
+        self.model, self.tokenizer, self.metrics = model, tokenizer, Metrics()
+        self.context = min(model.config.context, blocks * BLOCK)
+        self.cache = model.cache(blocks, BLOCK, kv_dtype)
+        self.scheduler = Scheduler(BlockPool(blocks, f"{identity} {model.choice.kind} {kv_dtype}"), limits)
+        self._door, self._threads = door or Door(), threads
+        self._inbox: deque[_Job] = deque()
+        self._aborts: deque[_Job] = deque()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._jobs: dict[Request, _Job] = {}
+        self._prefill_speed = 400.0
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin to step."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Abort what runs and end the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(timeout=10)
+
+    def submit(self, ask: Ask, name: str) -> Stream:
+        """Queue a request from a running event loop, or refuse it."""
+        if self._stopping:
+            raise Stopped
+        self._refuse_if_full(ask)
+        sampler = Sampler(ask.sampling, ask.prompt)
+        decoder = StreamDecoder(self.tokenizer, ask.stops, ask.cut)
+        request = Request(name, list(ask.prompt), ask.most, ask.lane, time.monotonic(), ask.salt, ask.priority)
+        job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop(), asyncio.Queue())
+        with self._wake:
+            self._inbox.append(job)
+            self._wake.notify()
+        return Stream(self, job)
+
+    def abort(self, job: "_Job") -> None:
+        """End a request early; blocks are free before the next step."""
+        if job.request.finished is None:
+            with self._wake:
+                self._aborts.append(job)
+                self._wake.notify()
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached blocks before the next step."""
+        with self._wake:
+            self._commands.append(self.scheduler.pool.clear)
+            self._wake.notify()
+
+    def load(self) -> Load:
+        """How busy it is, without waiting for the step."""
+        counts = self.scheduler.pool.counts()
+        waiting = [*self.scheduler.waiting, *(job.request for job in list(self._inbox))]
+        running = list(self.scheduler.running)
+        return Load(
+            running=_by_lane(running),
+            waiting=_by_lane(waiting),
+            waiting_tokens=sum(len(request.tokens) for request in waiting),
+            blocks=self.scheduler.pool.blocks,
+            free_blocks=counts.free,
+            cached_blocks=counts.cached,
+            prefill_tokens_per_s=self._prefill_speed,
+        )
+
+    def _refuse_if_full(self, ask: Ask) -> None:
+        load = self.load()
+        if sum(load.waiting.values()) >= self._door.requests:
+            reason = "requests"
+        elif load.waiting_tokens and load.waiting_tokens + len(ask.prompt) > self._door.tokens:
+            reason = "tokens"
+        else:
+            return
+        self.metrics.add("admission_rejections_total", reason=reason)
+        raise QueueFull(reason, max(1, round(load.waiting_tokens / max(1.0, self._prefill_speed))))
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._threads)
+        with torch.inference_mode():
+            while self._settle():
+                works = self.scheduler.plan(time.monotonic())
+                if works:
+                    self._step(works)
+        for job in list(self._jobs.values()):
+            self._end_early(job, "abort")
+
+    def _settle(self) -> bool:
+        """Take in what came since the last step; sleep while there is nothing to do. False to end."""
+        with self._wake:
+            busy = self.scheduler.running or self.scheduler.waiting
+            while not (busy or self._inbox or self._aborts or self._commands or self._stopping):
+                self._wake.wait()
+            aborts, commands = list(self._aborts), list(self._commands)
+            self._aborts.clear()
+            self._commands.clear()
+            while self._inbox:
+                job = self._inbox[0]
+                self._jobs[job.request] = job
+                self.scheduler.add(job.request)
+                self._inbox.popleft()
+        for command in commands:
+            command()
+        for job in aborts:
+            self._end_early(job, "abort")
+        return not self._stopping
+
+    def _step(self, works: list[Work]) -> None:
+        start = time.monotonic()
+        batch = self._batch(works)
+        try:
+            logits = self.model.forward(batch, self.cache)
+            best = logits.argmax(-1).tolist()
+        except Exception:
+            log.exception("a forward pass failed; its requests end")
+            for work in works:
+                self._end_early(self._jobs[work.request], "error")
+            return
+        now, row = time.monotonic(), 0
+        self._count_step(works, now - start)
+        for work in works:
+            rows = 1 + len(work.drafts) if work.samples else 0
+            self._finish_work(work, logits[row : row + rows], best[row : row + rows], now)
+            row += rows
+
+    def _batch(self, works: Sequence[Work]) -> Batch:
+        """Flat rows of all works, padded; wanted are the newest token's row and those of the drafts."""
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[np.ndarray] = []
+        spans: list[Span] = []
+        wanted: list[int] = []
+        for work in works:
+            row, count = len(ids), len(work.tokens)
+            places = np.arange(work.start, work.start + count)
+            table = np.array(work.request.table, np.int64)
+            slots.append(table[places // BLOCK] * BLOCK + places % BLOCK)
+            needed = keys_needed(work.start, count) // BLOCK
+            table = np.pad(table[:needed], (0, max(0, needed - len(table))), constant_values=NULL_BLOCK)
+            spans.append(Span(row, count, work.start, torch.from_numpy(table), work.decode))
+            ids += work.tokens
+            positions += places.tolist()
+            if work.samples:
+                wanted += range(row + count - 1 - len(work.drafts), row + count)
+        padding = [0] * (self.model.groups.padded(len(ids)) - len(ids))
+        slots.append(np.zeros(len(padding), np.int64))
+        return Batch(
+            torch.tensor(ids + padding),
+            torch.tensor(positions + padding),
+            torch.from_numpy(np.concatenate(slots)),
+            spans,
+            torch.tensor(wanted, dtype=torch.int64),
+        )
+
+    def _finish_work(self, work: Work, logits: torch.Tensor, best: list[int], now: float) -> None:
+        """Draw, cut at what ends the answer, commit, deliver."""
+        job = self._jobs[work.request]
+        if not work.samples:
+            self.scheduler.commit(work, (), None)
+            return
+        drawn = job.sampler.verify(logits, best, len(work.request.tokens), work.drafts)
+        text, kept, reason = self._accept(job, drawn.tokens)
+        self._count_tokens(job, work, kept, now)
+        self.scheduler.commit(work, drawn.tokens[:kept], reason)
+        self._deliver(job, text, drawn.tokens[:kept], drawn.logprobs[:kept], reason)
+
+    def _accept(self, job: _Job, tokens: Sequence[int]) -> tuple[str, int, str | None]:
+        """The text of new tokens, how many of them count, and why the answer ends, if it does."""
+        text = ""
+        for kept, token in enumerate(tokens, 1):
+            if token == self.tokenizer.eos and not job.ask.ignore_eos:
+                return text + job.decoder.finish(), kept, "stop"
+            text += job.decoder.push(token)
+            if job.decoder.stopped:
+                return text, kept, "stop"
+            if job.request.output + kept >= job.request.most:
+                text += job.decoder.finish()
+                return text, kept, "stop" if job.decoder.stopped else "length"
+        return text, len(tokens), None
+
+    def _deliver(
+        self, job: _Job, text: str, tokens: tuple[int, ...], logprobs: tuple[Logprob, ...], reason: str | None
+    ) -> None:
+        request = job.request
+        delta = Delta(text, tokens, logprobs, Usage(request.prompt, request.cached, job.generated), reason)
+        if reason is not None:
+            self._jobs.pop(request, None)
+            tier = request.lane.tier
+            self.metrics.add("request_success_total", finished_reason=reason, service_tier=tier)
+            self.metrics.observe("e2e_request_latency_seconds", time.monotonic() - request.arrival, service_tier=tier)
+        try:
+            job.loop.call_soon_threadsafe(job.out.put_nowait, delta)
+        except RuntimeError:  # the loop is closed: nobody listens any more
+            if reason is None:
+                self._end_early(job, "abort")
+
+    def _end_early(self, job: _Job, reason: str) -> None:
+        """Abort or error: what was found, computed and generated until now is counted."""
+        request = job.request
+        if request.finished is not None:
+            return
+        if not request.output:
+            self._count_prompt(request, request.prompt_seen)
+        self.scheduler.abort(request, reason)
+        self._deliver(job, "", (), (), reason)
+
+    def _count_prompt(self, request: Request, tokens: int) -> None:
+        tier = request.lane.tier
+        self.metrics.add("prompt_tokens_total", tokens, service_tier=tier)
+        self.metrics.add("prompt_tokens_cached_total", request.cached, service_tier=tier)
+        self.metrics.add("prefix_cache_queries_total", tokens)
+        self.metrics.add("prefix_cache_hits_total", request.cached)
+
+    def _count_tokens(self, job: _Job, work: Work, kept: int, now: float) -> None:
+        request, tier = job.request, job.request.lane.tier
+        if job.first is None:
+            job.first = now
+            self._count_prompt(request, request.prompt)
+            self.metrics.observe("time_to_first_token_seconds", now - request.arrival, service_tier=tier)
+            queued = (request.admitted or now) - request.arrival
+            self.metrics.observe("request_queue_time_seconds", queued, service_tier=tier)
+        else:
+            self.metrics.observe("inter_token_latency_seconds", (now - job.last) / kept, kept, service_tier=tier)
+        job.last = now
+        job.generated += kept
+        self.metrics.add("generation_tokens_total", kept, service_tier=tier)
+        if work.drafts:
+            self.metrics.add("spec_decode_num_drafts_total")
+            self.metrics.add("spec_decode_num_draft_tokens_total", len(work.drafts))
+            self.metrics.add("spec_decode_num_accepted_tokens_total", kept - 1)
+
+    def _count_step(self, works: Sequence[Work], seconds: float) -> None:
+        decode = sum(len(work.tokens) for work in works if work.decode)
+        prefill = sum(len(work.tokens) for work in works if not work.decode)
+        self.metrics.add("engine_steps_total")
+        self.metrics.add("step_seconds_total", seconds)
+        self.metrics.add("computed_rows_total", decode, kind="decode")
+        self.metrics.add("computed_rows_total", prefill, kind="prefill")
+        if prefill >= 64:
+            self._prefill_speed += 0.1 * (prefill / seconds - self._prefill_speed)
+
+
+def _by_lane(requests: Sequence[Request]) -> dict[str, int]:
+    return {lane.name: sum(request.lane is lane for request in requests) for lane in (FAST, STANDARD)}

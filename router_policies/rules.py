@@ -1,0 +1,149 @@
+"""A team's policy as frozen values, ready to decide by: what files.py makes of a YAML file.
+
+`Rule.when` is a function, so two policies are compared by `version`, never by their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from router_policies.globs import Glob, first_match
+from router_policies.problems import printable
+
+if TYPE_CHECKING:
+    from router_policies.types import Ask
+
+Level = Literal["off", "lossless", "equivalent", "relocating"]
+Window = Literal["total", "day", "week", "month"]
+Scope = Literal["team", "key", "project", "user", "model", "run"]
+
+
+class RuleFailed(Exception):
+    """A condition that could not be worked out for this ask, for example a key that is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Klass:
+    """How sensitive to waiting a call is. `Klass`, because `class` is taken."""
+
+    name: str
+    value_usd_per_hour: float = 0.0
+    first_token_deadline_ms: float | None = None
+    total_deadline_ms: float | None = None
+    epsilon: float = 0.05
+    lanes: tuple[Glob, ...] = ()  # those allowed, in order of preference on an equal sum; empty: any
+    description: str = ""
+    _places: dict[str, int | None] = field(init=False, repr=False, compare=False, default_factory=dict)  # memo: lanes are few
+
+    def place(self, lane_name: str) -> int | None:
+        """Where this lane stands in the order of preference; None: not allowed."""
+        try:
+            return self._places[lane_name]
+        except KeyError:
+            found = next((i for i, glob in enumerate(self.lanes) if glob.matches(lane_name)), None)
+            self._places[lane_name] = found if self.lanes else 0
+            return self._places[lane_name]
+
+    @property
+    def value_usd_per_s(self) -> float:
+        return self.value_usd_per_hour / 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    name: str
+    klass: Klass  # with the rule's own lanes and value already in it
+    when: Callable[[Ask], bool]  # may raise RuleFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRules:
+    allow: tuple[Glob, ...] = (Glob("*"),)
+    deny: tuple[Glob, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    fallbacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def refusal(self, model: str) -> str | None:
+        """Why this model, its alias resolved, is not for the team; None if it is. Deny beats allow."""
+        denied = first_match(self.deny, model)
+        if denied is not None:
+            return f"model {printable(model)} is denied by `{denied}`"
+        return None if first_match(self.allow, model) else f"model {printable(model)} is not among the allowed models"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientMay:
+    """What the client's own headers may decide."""
+
+    choose_class: bool | frozenset[str] = True
+    set_deadline: bool = True
+    bypass_normalize: bool = False
+    set_tags: bool = True
+
+    def choose(self, class_name: str) -> bool:
+        return self.choose_class if isinstance(self.choose_class, bool) else class_name in self.choose_class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    name: str
+    limit_usd: Decimal
+    window: Window = "month"
+    timezone: str = "UTC"
+    on_exhausted: Literal["reject"] = "reject"
+    scope: Scope = "team"
+
+    @property
+    def limit_nano_usd(self) -> int:
+        return int(self.limit_usd * 1_000_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalize:
+    level: Level = "lossless"
+    hold_out: float = 0.02
+    passes: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    max_output_tokens: int | None = None
+    max_body_bytes: int | None = None
+    requests_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTest:
+    """One entry of a file's `tests:`; `expect` has only what the author wrote."""
+
+    name: str
+    ask: Ask
+    expect: Mapping[str, Any]
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One team's policy. `version` is the hash of its content; it stands on every ledger entry."""
+
+    team: str
+    version: str
+    classes: Mapping[str, Klass]
+    default_class: str = "standard"
+    description: str = ""
+    file: str = ""
+    models: ModelRules = field(default_factory=ModelRules)
+    client_may: ClientMay = field(default_factory=ClientMay)
+    rules: tuple[Rule, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    normalize: Normalize = field(default_factory=Normalize)
+    unpriced: Literal["refuse", "ceiling"] = "refuse"
+    ceiling_usd_per_mtok: float | None = None
+    limits: Limits = field(default_factory=Limits)
+    hang_up: Literal["cancel", "drain"] = "cancel"
+    backends: tuple[Glob, ...] = ()  # those allowed; empty: all
+    capture: bool = False
+    tests: tuple[PolicyTest, ...] = ()

@@ -1,0 +1,238 @@
+"""The shape of one team's YAML file. Every field has its description here, and `json_schema()` hands them to editors."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from router_policies.globs import complaint
+from router_policies.rules import Level, Scope, Window
+
+NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
+MANY = 1_000
+
+
+def _glob(text: str) -> str:
+    wrong = complaint(text)
+    if wrong:
+        raise ValueError(wrong)
+    return text
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+Text = Annotated[str, Field(max_length=500)]
+Model = Annotated[str, Field(min_length=1, max_length=200)]
+Pattern = Annotated[str, AfterValidator(_glob)]
+Usd = Annotated[Decimal, Field(ge=0, le=1_000_000_000, decimal_places=9, allow_inf_nan=False)]
+Ms = Annotated[float, Field(gt=0, le=30 * 86_400_000, allow_inf_nan=False)]
+Value = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=1_000_000_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, populate_by_name=False)
+
+
+class ModelsPart(_Part):
+    allow: list[Pattern] = Field(default=["*"], min_length=1, max_length=MANY)
+    """Models the team may use, as patterns with * and ?; default: all."""
+    deny: list[Pattern] = Field(default=[], max_length=MANY)
+    """Models the team may not use; deny beats allow."""
+    aliases: dict[Model, Model] = {}
+    """A name that clients may write, and the model that is meant."""
+    fallbacks: dict[Model, list[Model]] = {}
+    """A model, and what to use instead, in this order, where no lane can serve it."""
+
+
+class ClassPart(_Part):
+    value_usd_per_hour: Value | None = None
+    """What an hour of waiting is worth: 60 for a person in an editor, 0 where nobody waits. Built-in classes have one."""
+    first_token_deadline_ms: Ms | None = None
+    """The first token must come within this time."""
+    total_deadline_ms: Ms | None = None
+    """The whole answer must come within this time."""
+    epsilon: Share = 0.05
+    """The greatest chance of missing a deadline at which a lane still counts as good."""
+    lanes: list[Pattern] = []
+    """Lanes this class may use, in order of preference on an equal sum; empty: any."""
+    description: Text = ""
+    """For people."""
+
+
+class ClientMayPart(_Part):
+    choose_class: bool | list[Name] = Field(default=True, alias="class")
+    """Whether x-tollway-class and service_tier count: true, false, or the classes that may be chosen."""
+    deadline: bool = True
+    """Whether x-tollway-deadline-ms counts."""
+    bypass_normalize: bool = False
+    """Whether `x-tollway-bypass: normalize` counts."""
+    tags: bool = True
+    """Whether x-tollway-tags counts."""
+
+
+class When(_Part):
+    """Matchers; all that are given must hold."""
+
+    header: dict[str, Pattern] = {}
+    """Header name and pattern of its value; a header that is not there does not match."""
+    path: Pattern | None = None
+    """Pattern of the request's path."""
+    model: Pattern | None = None
+    """Pattern of the model, as the client wrote it or after its alias."""
+    stream: bool | None = None
+    """Whether the answer is streamed."""
+    tag: dict[str, Pattern] = {}
+    """Tag name and pattern of its value."""
+    client: Pattern | None = None
+    """Pattern of the caller's user agent."""
+    tools: bool | None = None
+    """Whether the request offers tools."""
+
+
+def _when_shape(value: Any) -> str:
+    return "expression" if isinstance(value, str) else "matchers"
+
+
+Condition = Annotated[
+    Annotated[str, Tag("expression"), Field(min_length=1)] | Annotated[When, Tag("matchers")], Discriminator(_when_shape)
+]
+
+
+class RulePart(_Part):
+    name: Name
+    """Stands in the reason of every call the rule decides."""
+    when: Condition
+    """Matchers, or a CEL expression over headers, path, model, stream, tags, client, tools, prompt_bytes and hour."""
+    class_: Name = Field(alias="class")
+    """The class of a call that matches."""
+    lanes: list[Pattern] | None = None
+    """Lanes in place of the class's own."""
+    value_usd_per_hour: Value | None = None
+    """Value of waiting in place of the class's own."""
+
+
+class BudgetPart(_Part):
+    name: Name
+    """Stands in the error when it is exhausted."""
+    limit_usd: Usd
+    """The most that may be spent in a window: a number, or a decimal number in quotes."""
+    window: Window = "month"
+    """When the count starts again."""
+    timezone: str = "UTC"
+    """IANA zone in which a day, week or month begins."""
+    on_exhausted: Literal["reject"] = "reject"
+    """What happens to a call that does not fit any more."""
+    scope: Scope = "team"
+    """Whose spending counts together; `team` and `key` are in force now."""
+
+
+class NormalizePart(_Part):
+    level: Level = "lossless"
+    """How far prompts may be rewritten so that prefix caches hit."""
+    hold_out: Share = 0.02
+    """Share of sessions left untouched, so that savings are measured."""
+    passes: dict[Name, bool] = {}
+    """Single passes switched on or off."""
+
+
+class LimitsPart(_Part):
+    max_output_tokens: Count | None = None
+    """Most output tokens a call may ask for."""
+    max_body_bytes: Count | None = None
+    """Largest request."""
+    requests_per_minute: Count | None = None
+    """Most requests of the team in a minute."""
+
+
+class BackendsPart(_Part):
+    allow: list[Pattern] = Field(default=["*"], min_length=1, max_length=MANY)
+    """Backends the team's calls may go to, as patterns; default: all."""
+
+
+class GivenPart(_Part):
+    headers: dict[str, str] = {}
+    """Request headers."""
+    path: str = "/v1/chat/completions"
+    """Request path."""
+    model: str
+    """Model as the client writes it."""
+    stream: bool = False
+    """Whether the answer is streamed."""
+    tags: dict[str, str] = {}
+    """Tags of the call."""
+    client: str = ""
+    """User agent."""
+    tools: bool = False
+    """Whether the request offers tools."""
+
+
+class ExpectPart(_Part):
+    class_: Name | None = Field(default=None, alias="class")
+    """The class it gets."""
+    lane: str | None = None
+    """The lane it goes to, on an idle fast and standard lane."""
+    model: str | None = None
+    """The model it gets, after aliases."""
+    allowed: bool | None = None
+    """Whether the team may use the model at all."""
+
+
+class TestPart(_Part):
+    __test__ = False  # not for pytest
+
+    name: Text
+    """What the test says."""
+    given: GivenPart
+    """The request."""
+    expect: ExpectPart
+    """What must come out; only what is written is compared."""
+
+
+class TeamFile(_Part):
+    """One team's policy: what it may use, what waiting is worth to it, and what it may spend."""
+
+    model_config = ConfigDict(title="Tollway policy of one team")
+
+    team: Name
+    """The team's name, as keys are created for it."""
+    description: Text = ""
+    """For people."""
+    extends: str | None = None
+    """Another file of the same folder; what stands here wins over what stands there."""
+    models: ModelsPart = ModelsPart()
+    """Which models, under which names."""
+    classes: dict[Name, ClassPart] = {}
+    """Classes of sensitivity to waiting; interactive, agent, standard and batch are built in and may be overridden."""
+    default_class: Name = "standard"
+    """The class of a call that neither client nor rule gives one."""
+    client_may: ClientMayPart = ClientMayPart()
+    """What the client's own headers may decide."""
+    rules: list[RulePart] = Field(default=[], max_length=200)
+    """Rules that give a call its class; the first that matches wins."""
+    budgets: list[BudgetPart] = Field(default=[], max_length=100)
+    """Limits of spending."""
+    normalize: Level | NormalizePart = NormalizePart()
+    """How far prompts may be rewritten: a level, or level, hold_out and passes."""
+    unpriced: Literal["refuse", "ceiling"] = "refuse"
+    """What to do with a model whose price is not known: refuse it, or reckon with ceiling_usd_per_mtok."""
+    ceiling_usd_per_mtok: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
+    """Dollars per million tokens of any class, for what has no price; needed with `unpriced: ceiling`."""
+    limits: LimitsPart = LimitsPart()
+    """Limits of single calls and of their rate."""
+    hang_up: Literal["cancel", "drain"] = "cancel"
+    """When the client goes away: stop the upstream, or let it end."""
+    backends: BackendsPart = BackendsPart()
+    """Where the team's calls may go."""
+    capture: bool = False
+    """Keep prompts and answers; off unless the team says so."""
+    tests: list[TestPart] = Field(default=[], max_length=500)
+    """Examples that `tollway policy test` checks."""
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a team file, for editors."""
+    schema = TeamFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

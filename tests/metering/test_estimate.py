@@ -1,0 +1,99 @@
+"""A ceiling is never too low, costs microseconds, and is unknown where a price is."""
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.usage import TokenUsage
+from gateway.metering import encodings, estimate
+from gateway.metering.estimate import Candidate
+from gateway.metering.prices import PriceBook, load
+
+NOW_US = 1_794_744_000_000_000
+FAST = Candidate("embedded", "smollm2-135m-instruct", "priority")
+SLOW = Candidate("embedded", "smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="module")
+def book() -> PriceBook:
+    return load()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=400), st.sampled_from(["o200k_base", "cl100k_base"]))
+def test_a_body_has_at_least_as_many_bytes_as_its_prompt_has_tokens(text: str, name: str) -> None:
+    """So the length of the request bounds its tokens, in any script."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    assert encodings.count(text.encode("utf-8", "replace").decode(), name) <= estimate.input_bound(len(body))
+
+
+def test_the_dearest_lane_counts(book: PriceBook) -> None:
+    """A call may be sent down any of its lanes: 1,000 tokens in at 0.05 and 10 out at 0.20 dollars a million."""
+    assert estimate.ceiling_nanos(book, [SLOW, FAST], input_bound=1_000, max_output=10, at_us=NOW_US) == 52_000
+    assert estimate.ceiling_nanos(book, [SLOW], input_bound=1_000, max_output=10, at_us=NOW_US, choices=3, fees_nanos=5) == 22_405
+
+
+def test_without_a_limit_the_models_own_counts(book: PriceBook) -> None:
+    """And a wide one where the model is not known to have any."""
+    assert estimate.ceiling_nanos(book, [SLOW], input_bound=0, max_output=None, at_us=NOW_US) == 8_192 * 80
+    assert estimate.max_output_of(book, Candidate("vllm", "own")) == estimate.DEFAULT_MAX_OUTPUT
+
+
+def test_one_lane_without_a_price_makes_the_ceiling_unknown(book: PriceBook) -> None:
+    """The policy decides what that means."""
+    assert estimate.ceiling_nanos(book, [SLOW, Candidate("vllm", "own")], input_bound=1, max_output=1, at_us=NOW_US) is None
+    assert estimate.affordable_output(book, Candidate("vllm", "own"), room_nanos=10, input_bound=1, at_us=NOW_US) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**9), st.integers(0, 100_000), st.integers(1, 4))
+def test_what_the_room_pays_for_fits_the_room(book: PriceBook, room: int, bound: int, choices: int) -> None:
+    """A call that names no limit gets the output its budget can pay."""
+    most = estimate.affordable_output(book, FAST, room_nanos=room, input_bound=bound, at_us=NOW_US, choices=choices)
+    assert most is not None
+    cost = estimate.ceiling_nanos(book, [FAST], input_bound=bound, max_output=most, at_us=NOW_US, choices=choices)
+    assert cost is not None
+    assert most == 0 or cost <= room
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 300_000), st.integers(0, 300_000), st.integers(0, 50_000))
+def test_a_settled_call_is_within_its_ceiling(book: PriceBook, u: int, c: int, o: int) -> None:
+    """Whatever the provider served."""
+    lane = Candidate("openai", "gpt-5.6-sol", "priority")
+    ceiling = estimate.ceiling_nanos(book, [lane], input_bound=u + c, max_output=o, at_us=NOW_US)
+    cost = book.price(lane.provider, lane.model, TokenUsage(uncached=u, cache_read=c, output=o), tier="priority", at_us=NOW_US).cost_nanos
+    assert ceiling is not None
+    assert cost is not None
+    assert cost <= ceiling
+
+
+@pytest.mark.parametrize(("model", "encoding", "margin"), [
+    ("gpt-4o-2024-08-06", "o200k_base", 0.02), ("gpt-4-0613", "cl100k_base", 0.02), ("gpt-4.1", "o200k_base", 0.02), ("gpt-6-sol", "o200k_base", 0.02),
+    ("claude-opus-5-5", "o200k_base", 0.4), ("openai/gpt-oss-120b", "o200k_base", 0.02), ("meta-llama/llama-4", "o200k_base", 0.5), ("o3", "o200k_base", 0.02),
+])
+def test_a_model_has_a_stand_in_and_a_stated_error(model: str, encoding: str, margin: float) -> None:
+    """tiktoken knows only OpenAI's names."""
+    found = estimate.tokenizer_of(model)
+    assert (found.encoding, found.margin) == (encoding, margin)
+
+
+def test_counts_are_scaled_and_rounded_up() -> None:
+    """Six tokens of o200k are taken for eight of SmolLM2."""
+    assert estimate.count("tiktoken is great!", "gpt-6-sol") == (6, 0.02)
+    assert estimate.count("tiktoken is great!", "HuggingFaceTB/SmolLM2-135M-Instruct") == (8, 0.32)
+    assert estimate.count("", "claude-opus-5") == (0, 0.4)
+
+
+def test_a_ceiling_takes_microseconds(book: PriceBook) -> None:
+    """It stands in the request path (loose bound: the machine is shared)."""
+    lanes = [SLOW, FAST]
+    estimate.ceiling_nanos(book, lanes, input_bound=5_000, max_output=400, at_us=NOW_US)
+    began = time.perf_counter()
+    for _ in range(1_000):
+        estimate.ceiling_nanos(book, lanes, input_bound=5_000, max_output=400, at_us=NOW_US)
+    assert time.perf_counter() - began < 0.2

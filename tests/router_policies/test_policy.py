@@ -1,0 +1,136 @@
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router_policies.globs import globs
+from router_policies.policy import decide, resolve_model, visible_models
+from router_policies.presets import default_policy
+from router_policies.rules import ClientMay, Klass, ModelRules
+from router_policies.types import Ask, Lane, Rates, Served
+
+OPEN = replace(default_policy(), classes={
+    "standard": Klass(name="standard", value_usd_per_hour=3.6, lanes=globs(["standard", "fast", "*"])),
+    "now": Klass(name="now", value_usd_per_hour=360.0),
+})
+CHEAP, DEAR = Rates(1_000_000, 100_000, 1_000_000, 1_000_000), Rates(10_000_000, 1_000_000, 10_000_000, 10_000_000)
+
+
+def test_the_least_sum_of_cost_and_wait_wins(ask, lane):
+    """What a second is worth turns the choice around, and the figures say so."""
+    lanes = [lane("standard", rates=CHEAP, seconds_per_output_token=0.1), lane("fast", rates=DEAR, seconds_per_output_token=0.01)]
+    calm, urgent = decide(OPEN, ask(), lanes), decide(OPEN, ask(wished_class="now"), lanes)
+    assert [one.lane.name for one in calm.ranked] == ["standard", "fast"]
+    assert [one.lane.name for one in urgent.ranked] == ["fast", "standard"]
+    best = urgent.ranked[0]
+    assert best.score_usd == pytest.approx(best.expected_cost_usd + 0.1 * best.expected_wait_s)
+    assert urgent.reason == "class now (client's word); b/fast is least of cost + wait: 0.011 + 0.12 USD against 1.02 for b/standard"
+
+
+def test_a_warm_cache_is_part_of_the_sum(ask, lane):
+    """Leaving a warm lane costs the lost cache."""
+    lanes = [lane(backend="a", rates=CHEAP), lane(backend="b", rates=CHEAP)]
+    assert decide(OPEN, ask(cached={"b/standard": 900}), lanes).ranked[0].lane.backend == "b"
+
+
+@pytest.mark.parametrize(("first", "second", "why"), [
+    pytest.param({"name": "fast"}, {"name": "standard"}, "second", id="the class's order of preference"),
+    pytest.param({"samples": 3}, {"backend": "c", "samples": 90}, "second", id="then who is best known"),
+    pytest.param({"backend": "c"}, {"backend": "a"}, "second", id="then the name, so that it is the same everywhere"),
+])
+def test_ties_are_settled_in_a_stated_order(ask, lane, first, second, why):
+    """Equal to the nano-dollar is equal."""
+    lanes = [lane(**first), lane(**second)]
+    decision = decide(OPEN, ask(), lanes)
+    assert decision.ranked[0].lane is lanes[1]
+    assert "preferred at an equal sum" in decision.reason
+
+
+def test_a_lane_that_likely_misses_a_deadline_is_ranked_last(ask, lane):
+    """Whatever it costs; but it is still there when nothing else is."""
+    lanes = [lane("standard", rates=CHEAP, queue_s=8.0), lane("fast", rates=DEAR)]
+    assert decide(OPEN, ask(), lanes).ranked[0].lane.name == "standard"
+    late = decide(OPEN, ask(deadline_ms=6_000), lanes)
+    assert [one.lane.name for one in late.ranked] == ["fast", "standard"]
+    assert late.ranked[1].note.startswith("ranked last: misses its deadline with a chance of")
+    assert "which is ranked last" in late.reason
+    assert (late.deadline_ms, decide(OPEN, ask(deadline_ms=6_000), lanes[:1]).ranked[0].lane.name) == (6_000, "standard")
+
+
+def test_the_clients_deadline_counts_only_if_the_policy_lets_it(ask, lane):
+    """The class's own always does."""
+    strict = replace(OPEN, client_may=ClientMay(set_deadline=False), classes={"standard": Klass(name="standard", total_deadline_ms=9_000)})
+    assert decide(strict, ask(deadline_ms=5), [lane()]).deadline_ms == 9_000
+    assert decide(replace(strict, client_may=ClientMay()), ask(deadline_ms=5), [lane()]).deadline_ms == 5
+
+
+def test_every_lane_is_ranked_or_refused_with_a_reason(ask, lane):
+    """Nothing is left out without a word."""
+    lanes = [lane(), lane("fast", healthy=False, why_not="cooling"), lane("x", models={}), lane("y", in_flight=1, max_in_flight=1), lane("z", rates=Rates())]
+    decision = decide(OPEN, ask(), lanes)
+    assert {one.lane.name for one in decision.ranked} == {"standard"}
+    assert {no.lane.name: no.reason.split()[0] for no in decision.refused} == {"fast": "not", "x": "does", "y": "full:", "z": "no"}
+    assert "is the only lane that can serve m" in decision.reason
+    nobody = decide(OPEN, ask(), lanes[1:])
+    assert (nobody.ranked, nobody.denied) == ((), None)
+    assert "no lane can serve: b/fast: not healthy: cooling; b/x: does not serve m" in nobody.reason
+    assert "none is there" in decide(OPEN, ask(), []).reason
+
+
+MODELS = ModelRules(allow=globs(["m*"]), deny=globs(["m-no"]), aliases={"small": "m"}, fallbacks={"m": ("m-2", "m-no", "m-3")})
+
+
+def test_models_are_resolved_and_refused(ask, lane):
+    """An alias is what it stands for; what is not allowed is an error, never a silent swap."""
+    policy = replace(OPEN, models=MODELS)
+    assert resolve_model(policy, "small") == ("m", None)
+    assert decide(policy, ask(model="small"), [lane()]).model == "m"
+    denied = decide(policy, ask(model="m-no"), [lane()])
+    assert (denied.ranked, denied.denied, denied.reason) == ((), "model m-no is denied by `m-no`", "model m-no is denied by `m-no`")
+    assert visible_models(policy, ["m", "m-no", "other"]) == ["m", "small"]
+
+
+def test_fallbacks_stand_behind_the_model_itself(ask, lane):
+    """In the author's order, never to a model that is denied, each with the name to ask for."""
+    served = {name: Served(f"up-{name}", 8_192, CHEAP) for name in ("m", "m-2", "m-no", "m-3")}
+    lanes = [lane(backend="a", models={"m-3": served["m-3"]}), lane(backend="b", models=served), lane(backend="c", models={})]
+    decision = decide(replace(OPEN, models=MODELS), ask(), lanes)
+    assert [(one.lane.backend, one.upstream_model) for one in decision.ranked] == [("b", "up-m"), ("b", "up-m-2"), ("a", "up-m-3"), ("b", "up-m-3")]
+    assert decision.ranked[1].note == "fallback to m-2"
+    assert [no.lane.backend for no in decision.refused] == ["c"]
+
+
+def test_the_reason_is_one_line_of_ascii(ask, lane):
+    """It goes into a header, and the model's name is the client's text."""
+    decision = decide(replace(OPEN, models=ModelRules(allow=())), ask(model="m\r\nset-cookie: x\u202e"), [lane()])
+    assert decision.reason.isascii()
+    assert decision.reason.isprintable()
+    assert len(decide(OPEN, ask(), [lane(backend="b" * 5_000, healthy=False)]).reason) <= 1_000
+
+
+@pytest.mark.parametrize("figure", [math.inf, math.nan])
+def test_a_figure_that_is_no_number_ends_up_last(ask, lane, figure):
+    """A probe's slip must not stop calls, or win them."""
+    lanes = [lane(backend="a", queue_s=figure), lane(backend="b")]
+    assert [one.lane.backend for one in decide(OPEN, ask(), lanes).ranked] == ["b", "a"]
+
+
+@given(
+    seeds=st.lists(st.tuples(st.sampled_from(["fast", "standard", "flex"]), st.floats(0, 100), st.floats(0, 1), st.booleans()), max_size=8),
+    deadline=st.none() | st.floats(0, 1e6), prompt=st.integers(0, 20_000), cached=st.integers(0, 20_000),
+)
+@settings(max_examples=150, deadline=None)
+def test_it_is_a_function_of_what_it_is_given(seeds, deadline, prompt, cached):
+    """Same ask, same lanes in any order: same ranking, each lane once."""
+    lanes = [
+        Lane(key=f"b{i}/{name}", backend=f"b{i}", name=name, models={"m": Served("m", 8_192, CHEAP)}, queue_s=queue, seconds_per_output_token=pace, healthy=up)
+        for i, (name, queue, pace, up) in enumerate(seeds)
+    ]
+    ask = Ask(team="t", model="m", prompt_tokens=prompt, deadline_ms=deadline, cached={lanes[0].key: cached} if lanes else {})
+    forth, back = decide(OPEN, ask, lanes), decide(OPEN, ask, lanes[::-1])
+    assert (forth.ranked, forth.reason if forth.ranked else "") == (back.ranked, back.reason if back.ranked else "")
+    assert sorted([one.lane.key for one in forth.ranked] + [no.lane.key for no in forth.refused]) == sorted(lane.key for lane in lanes)
+    sums = [(one.miss_chance > 0.05, round(one.score_usd * 1e9)) for one in forth.ranked]
+    assert sums == sorted(sums)
