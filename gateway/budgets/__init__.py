@@ -100,6 +100,11 @@ class Refused(BudgetExceeded):
             text += f"has no room: {_short(spent_nanos)} spent{held}, and this call may cost {_short(amount_nanos)}"
         super().__init__(f"{text}; {_reset(rule, window)}")
 
+    @property
+    def room_nanos(self) -> int:
+        """What the budget still has; a call that names no output limit may be held with one that this pays for."""
+        return max(0, self.rule.limit_nanos - self.spent_nanos - self.held_nanos)
+
 
 class AlreadySettled(RuntimeError):
     """A hold was asked for under an id that is settled: an attempt id was used twice."""

@@ -42,16 +42,23 @@ class Rates:
     output: int
 
 
-@dataclass(slots=True)
-class _Line:
-    """All rows for one provider, model, tier and region, top layer first; `minute` remembers the last answer by time."""
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The rows of one version that are in force in one minute, base band first, with the surcharge of the region asked for."""
 
-    missing: str | None = None
-    layers: tuple[tuple[tuple[Row, ...], Region | None], ...] = ()
-    minute: int | None = None
+    minute: int
     bands: tuple[Row, ...] = ()
     region: Region | None = None
     tops: dict[tuple[bool, bool], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Line:
+    """All rows for one provider, model, tier and region, top layer first; `now` is replaced as a whole, so threads may ask."""
+
+    missing: str | None = None
+    layers: tuple[tuple[tuple[Row, ...], Region | None], ...] = ()
+    now: _Now = _Now(-1)
     most: int | None = -1
     """Most output tokens; -1: not looked up yet."""
 
@@ -76,25 +83,25 @@ class PriceBook:
                 self.price(provider, inner, part, tier=tier, at_us=at_us, region=region, batch=batch)
                 for inner, part in split_iterations(model, usage)
             )
-        row = _band(self._bands(line, at_us), usage.input_total)
+        now = _now(line, at_us)
+        row = _band(now.bands, usage.input_total)
         if isinstance(row, str):
             return Priced(None, missing=(line.missing or row,))
-        return priced(row, line.region, usage)
+        return priced(row, now.region, usage)
 
     def rates(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> Rates | None:
         """Base-band rates for a forecast; None where no row is in force."""
-        line = self._line(provider, model, None if tier == "auto" else tier, region, False)
-        bands = self._bands(line, at_us)
-        if not bands:
+        now = _now(self._line(provider, model, None if tier == "auto" else tier, region, False), at_us)
+        if not now.bands:
             return None
-        rate, place = bands[0].rates, line.region
+        rate, place = now.bands[0].rates, now.region
         uncached = rate.get("input", 0)
         write = next((rate[name] for name in WRITES["unknown"] if name in rate), uncached)
         return Rates(*(_times(r, place) for r in (uncached, rate.get("cached", uncached), write, rate.get("output", 0))))
 
     def bands(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> tuple[Row, ...]:
         """The rows in force, base band first; empty: none."""
-        return self._bands(self._line(provider, model, tier, region, False), at_us)
+        return _now(self._line(provider, model, tier, region, False), at_us).bands
 
     def dearest(
         self, provider: str, model: str, tier: str | None, at_us: int, *, input_bound: int, region: str | None = None,
@@ -117,11 +124,10 @@ class PriceBook:
         self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
     ) -> tuple[tuple[int, int, int], ...]:
         """(band's bound, highest input rate, highest output rate) for each band in force."""
-        line = self._line(provider, model, tier, region, False)
-        bands = self._bands(line, at_us)
-        tops = line.tops.get((long_writes, media))
+        now = _now(self._line(provider, model, tier, region, False), at_us)
+        tops = now.tops.get((long_writes, media))
         if tops is None:
-            tops = line.tops[long_writes, media] = tuple(_top(row, line.region, long_writes, media) for row in bands)
+            tops = now.tops[long_writes, media] = tuple(_top(row, now.region, long_writes, media) for row in now.bands)
         return tops
 
     def max_output(self, provider: str, model: str) -> int | None:
@@ -185,26 +191,28 @@ class PriceBook:
             return _Line(missing=f"model {provider}/{model}")
         return _Line(missing=f"tier {wanted}" if wanted not in tiers else f"region {region}")
 
-    def _bands(self, line: _Line, at_us: int) -> tuple[Row, ...]:
-        """The rows of one version that are in force at that time, base band first; empty: none."""
-        minute = at_us // 60_000_000
-        if line.minute != minute:
-            line.bands, line.region, line.tops = (), None, {}
-            for rows, region in line.layers:
-                active = [row for row in rows if row.active(at_us)]
-                base = max((row for row in active if not row.over), key=lambda row: row.version, default=None)
-                if base:
-                    same = (row for row in active if row.version == base.version)
-                    line.bands, line.region = tuple(sorted(same, key=lambda row: row.over)), region
-                    break
-            line.minute = minute
-        return line.bands
-
 
 def load(paths: Iterable[Path] = (), *, built_in: bool = True) -> PriceBook:
     """Our own files and, over them, the operator's. Raises PriceFileError, which names file and place."""
     ours = [read(path) for path in BUILT_IN] if built_in else []
     return PriceBook((*ours, *(read(path, path.stem) for path in paths)))
+
+
+def _now(line: _Line, at_us: int) -> _Now:
+    """What is in force at that time: the top layer that has a base row then."""
+    minute = at_us // 60_000_000
+    now = line.now
+    if now.minute != minute:
+        now = _Now(minute)
+        for rows, region in line.layers:
+            active = [row for row in rows if row.active(at_us)]
+            base = max((row for row in active if not row.over), key=lambda row: row.version, default=None)
+            if base:
+                same = (row for row in active if row.version == base.version)
+                now = _Now(minute, tuple(sorted(same, key=lambda row: row.over)), region)
+                break
+        line.now = now
+    return now
 
 
 def _tier(provider: str, tier: str | None, batch: bool) -> str:

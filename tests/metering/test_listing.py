@@ -70,6 +70,15 @@ def test_check_finds_loose_ends(tmp_path: Path) -> None:
     assert "did you mean 'big'?" in problems[2]
 
 
+def test_the_example_in_the_documentation_is_right(tmp_path: Path) -> None:
+    """What users copy works."""
+    text = (Path(__file__).parents[2] / "docs" / "prices.md").read_text()
+    path = tmp_path / "contract.toml"
+    path.write_text(text.partition("```toml\n")[2].partition("```")[0])
+    assert check([path]) == []
+    assert show(load([path]), "vllm", "anything", NOW_US)[0]["id"] == "contract:vllm/*@launch"
+
+
 def test_diff_shows_new_and_changed_rows(tmp_path: Path) -> None:
     """Before `tollway prices update` writes."""
     old, new = tmp_path / "a.toml", tmp_path / "b" / "a.toml"

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -227,6 +228,18 @@ def test_the_dearest_rate_leaves_out_what_the_request_cannot_meet(ours: PriceBoo
 def test_output_limits(ours: PriceBook) -> None:
     """By name or pattern, None where we have no figure."""
     assert [ours.max_output(*lane) for lane in (("openai", "gpt-5.5-2026-04-01"), ("anthropic", "claude-haiku-4-5-20251001"), ("embedded", "smollm2-135m-instruct"), ("vllm", "x"))] == [128_000, 64_000, 8_192, None]
+
+
+def test_threads_may_ask_for_different_times(ours: PriceBook) -> None:
+    """Reports price the past while calls price the present."""
+    times = {us("2026-08-20T12:00:00Z"): 30_000_000, us(): 20_000_000}
+
+    def ask(turn: int) -> bool:
+        at = list(times)[turn % 2]
+        return all(ours.price("openai", "gpt-5.6-sol", TokenUsage(uncached=0, output=1_000_000), tier=None, at_us=at).cost_nanos == times[at] * 1_000 for _ in range(500))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(8)))
 
 
 def test_names_from_clients_do_not_pile_up(ours: PriceBook) -> None:

@@ -1,0 +1,59 @@
+"""`python -m benchmarks.screenshots`: the dashboard on a made-up ledger, as pictures in docs/img/.
+
+`--all` adds the other pages, dark and narrow, to a folder of your choice.
+"""
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+from tests.dashboard.browser import chromium, dashboard
+from tests.ledger.generate import entries, write
+
+IMAGES = Path(__file__).parent.parent / "docs" / "img"
+SHOWN = ("overview", "spend", "latency")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=IMAGES)
+    parser.add_argument("--entries", type=int, default=5_000)
+    parser.add_argument("--all", action="store_true")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        url = write(Path(folder) / "ledger.db", entries(args.entries, time.time_ns() // 1_000))
+        with dashboard(url) as address, chromium() as browser:
+            for page in SHOWN:
+                shoot(browser, address, page, args.out / f"{page}.png")
+            for page in ("overview", "spend", "latency", "caching", "calls") if args.all else ():
+                shoot(browser, address, page, args.out / f"{page}-light.png")
+                shoot(browser, address, page, args.out / f"{page}-dark.png", dark=True)
+                shoot(browser, address, page, args.out / f"{page}-narrow.png", width=400)
+
+
+def shoot(browser: Browser, address: str, page_name: str, file: Path, width: int = 1360, dark: bool = False) -> None:
+    """One page, whole, once its charts stand still."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 1_000}, color_scheme="dark" if dark else "light", timezone_id="Europe/Berlin"
+    )
+    page = context.new_page()
+    page.goto(f"{address}/{'' if page_name == 'overview' else page_name}?range=7d&tz=Europe/Berlin")
+    page.get_by_role("heading", name=page_name.capitalize(), exact=True).wait_for()
+    page.locator("[data-testid=stStatusWidget]").wait_for(state="hidden")
+    page.wait_for_timeout(2_500)
+    # The page scrolls inside an element of its own: make the window as tall as what is in it.
+    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": width, "height": min(int(height), 3_000)})
+    page.wait_for_timeout(1_000)
+    page.screenshot(path=file)
+    context.close()
+    print(file)
+
+
+if __name__ == "__main__":
+    main()

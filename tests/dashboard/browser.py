@@ -1,0 +1,67 @@
+"""A running dashboard and a Chromium to look at it with."""
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from dashboard import run
+
+CHROMIUM_FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+def chromium_path() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
+def dashboard(database_url: str, login: run.Login = "off", pepper_file: Path | None = None) -> Iterator[str]:
+    """Its address, once it answers. Nothing of it is left afterwards."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = int(s.getsockname()[1])
+    env = {**os.environ, **run.environment(database_url, login, pepper_file)}
+    process = subprocess.Popen(run.command(port), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        _wait(process, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _wait(process: subprocess.Popen[str], port: int) -> None:
+    for _ in range(300):
+        if process.poll() is not None:
+            raise RuntimeError(f"the dashboard ended: {process.communicate()[1]}")
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=1):
+                return
+        time.sleep(0.1)
+    raise RuntimeError("the dashboard did not answer in 30 s")
