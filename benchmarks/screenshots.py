@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from tests.dashboard.browser import chromium, dashboard
 from tests.ledger.generate import entries, write
@@ -38,21 +38,24 @@ def main() -> None:
 
 def shoot(browser: Browser, address: str, page_name: str, file: Path, width: int = 1360, dark: bool = False) -> None:
     """One page, whole, once its charts stand still."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 1_000}, color_scheme="dark" if dark else "light", timezone_id="Europe/Berlin"
-    )
+    context = browser.new_context(viewport={"width": width, "height": 2_400}, color_scheme="dark" if dark else "light")
     page = context.new_page()
     page.goto(f"{address}/{'' if page_name == 'overview' else page_name}?range=7d&tz=Europe/Berlin")
     page.get_by_role("heading", name=page_name.capitalize(), exact=True).wait_for()
-    page.locator("[data-testid=stStatusWidget]").wait_for(state="hidden")
-    page.wait_for_timeout(2_500)
-    # The page scrolls inside an element of its own: make the window as tall as what is in it.
-    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size({"width": width, "height": min(int(height), 3_000)})
-    page.wait_for_timeout(1_000)
-    page.screenshot(path=file)
+    settled(page)
+    box = page.locator("[data-testid=stMainBlockContainer]").bounding_box()
+    height = max(600.0, box["height"]) if box else 1_000
+    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": width, "height": height})
     context.close()
     print(file)
+
+
+def settled(page: Page) -> None:
+    """Wait until the script has run and what it sent is drawn."""
+    for _ in range(3):
+        page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+        page.wait_for_function("!document.querySelector('[data-testid=stSkeleton]')")
+        page.wait_for_timeout(800)
 
 
 if __name__ == "__main__":

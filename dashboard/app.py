@@ -7,6 +7,7 @@ from types import ModuleType
 from zoneinfo import available_timezones
 
 import streamlit as st
+from streamlit.navigation.page import Page
 
 from dashboard import data, login
 from dashboard.data import LedgerUnavailable, Viewer
@@ -21,23 +22,30 @@ PAGES: dict[str, tuple[ModuleType, str]] = {
     "Calls": (calls, ":material/list_alt:"),
 }
 REFRESH_S, RETRY_S = 5, 3
-ZONES = ("UTC", *sorted(zone for zone in available_timezones() if "/" in zone and not zone.startswith(("Etc/", "posix/", "right/"))))
+ZONES = ("UTC", *sorted(zone for zone in available_timezones() if "/" in zone and not zone.startswith(("Etc/", "posix/"))))
+
+
+_STYLE = """<style>
+.stMainBlockContainer {padding: 3.2rem 3rem 2rem}
+@media (max-width: 640px) {.stMainBlockContainer {padding: 3rem 1rem}}
+</style>"""
 
 
 def main() -> None:
     st.set_page_config("Tollway", ":material/toll:", layout="wide", initial_sidebar_state="auto")
+    st.html(_STYLE)
     try:
         viewer = login.viewer()
     except LedgerUnavailable as error:
         _away(error)
         return
     if viewer is not None:
-        pages = [st.Page(_shown(title, viewer), title=title, icon=icon, url_path=title.lower()) for title, (_, icon) in PAGES.items()]
+        pages = [_page(title, icon, viewer) for title, (_, icon) in PAGES.items()]
         st.navigation(pages).run()
 
 
-def _shown(title: str, viewer: Viewer) -> Callable[[], None]:
-    return lambda: show(title, viewer)
+def _page(title: str, icon: str, viewer: Viewer) -> Page:
+    return st.Page(lambda: show(title, viewer), title=title, icon=icon, url_path=title.lower())
 
 
 def show(title: str, viewer: Viewer) -> None:

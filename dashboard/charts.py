@@ -1,7 +1,7 @@
 """Rows to charts: the same colour for the same thing everywhere, units on axes, exact figures in tooltips.
 
-Colours are from Okabe and Ito's and Tol's sets, told apart with any kind of colour blindness and on light and dark ground. Times
-are drawn in the report's zone, whatever zone the browser is in: local wall time goes to the chart as if it were UTC.
+Colours are from Okabe and Ito's and Tol's sets, told apart with any colour blindness and on light and dark ground. Times
+are drawn as the names of days and hours in the report's zone, so the browser's own zone never moves them.
 """
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ TOKEN_CLASSES: Mapping[str, str] = {
 LANES: Mapping[str, str] = {"fast": "#aa3377", "standard": "#4477aa", "flex": "#b8a11d", "batch": "#7f8790"}
 OTHERS = ("#4477aa", "#ee6677", "#228833", "#b8a11d", "#66ccee", "#aa3377", "#e69f00", "#7f8790", "#009e73", "#d55e00")
 HEIGHT = 280
+_MONTHS = "['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']"
 Point = dict[str, Any]
 
 
@@ -36,104 +37,110 @@ def name(value: str | None) -> str:
     return "(none)" if value is None else value
 
 
-def wall(bucket: str) -> str:
-    """A day or an hour with its offset as the chart's instant: the wall time, called UTC."""
-    return f"{bucket}T00:00:00Z" if len(bucket) == 10 else f"{bucket[:16]}:00Z"
+def _time(ticks: Sequence[str]) -> alt.X:
+    """Every day or hour of the range, also those without a call; hours say the day where it changes."""
+    day = f"substring(datum.value, 8, 10) + ' ' + {_MONTHS}[+substring(datum.value, 5, 7) - 1]"
+    hour = f"substring(datum.value, 11, 16) == '00:00' ? {day} : substring(datum.value, 11, 16)"
+    label = day if not ticks or len(ticks[0]) == 10 else hour
+    axis = alt.Axis(labelExpr=label, labelOverlap="greedy", labelAngle=0, labelSeparation=8, grid=False, ticks=False)
+    return alt.X("when:O", title=None, axis=axis, scale=alt.Scale(domain=list(ticks)))
 
 
-def _time(bucket: str) -> alt.X:
-    unit, form = ("utcyearmonthdate", "%d %b") if bucket == "day" else ("utcyearmonthdatehours", "%d %b %H:%M")
-    axis = alt.Axis(format=form, labelOverlap=True, title=None, grid=False, tickCount=8)
-    return alt.X("at:T", timeUnit=alt.TimeUnitParams(unit=unit), axis=axis, scale=alt.Scale(type="utc"))
+def _legend() -> alt.Legend:
+    return alt.Legend(title=None, orient="top", columns=6, symbolType="square", labelLimit=170, offset=4)
 
 
-def _legend(dimension: str) -> alt.Legend:
-    return alt.Legend(title=dimension, orient="bottom", columns=5, symbolType="square", labelLimit=160)
+def _tooltip(dimension: str, unit: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip("when:N", title="when"), alt.Tooltip("name:N", title=dimension), alt.Tooltip("exact:N", title=unit)]
 
 
-def stacked(points: Sequence[Point], bucket: str, dimension: str, unit: str) -> alt.Chart:
-    """Bars over time. A point: `at`, `when`, `name`, `value`, and `exact`, the text of its tooltip."""
-    form = {"$": "$,.2~f", "tokens": "~s"}.get(unit, ",d")
-    names = sorted({point["name"] for point in points})
-    return _chart(points).mark_bar().encode(
-        x=_time(bucket),
-        y=alt.Y("value:Q", title=unit, axis=alt.Axis(format=form, tickCount=5), stack=True),
-        color=alt.Color("name:N", scale=colours(dimension, names), legend=_legend(dimension)),
-        order=alt.Order("name:N"),
-        tooltip=[alt.Tooltip("when:N", title=bucket), alt.Tooltip("name:N", title=dimension), alt.Tooltip("exact:N", title=unit)],
+def stacked(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit: str) -> alt.Chart:
+    """Bars over time. A point: `when`, `name`, `value`, and `exact`, the text of its tooltip."""
+    form = "$~s" if unit == "$" else "~s"
+    chart: alt.Chart = _chart(points).mark_bar().encode(
+        _time(ticks),
+        alt.Y("value:Q", title=None, axis=alt.Axis(format=form, tickCount=5), stack=True),
+        alt.Color("name:N", scale=colours(dimension, _names(points)), legend=_legend()),
+        alt.Order("name:N"),
+        tooltip=_tooltip(dimension, unit),
     ).properties(height=HEIGHT)  # fmt: skip
+    return chart
 
 
 def ranked(points: Sequence[Point], dimension: str, unit: str) -> alt.Chart:
     """Horizontal bars, the longest on top."""
-    names = sorted({point["name"] for point in points})
-    bars = _chart(points).encode(
-        y=alt.Y("name:N", sort="-x", title=None, axis=alt.Axis(labelLimit=180)),
-        x=alt.X("value:Q", title=unit, axis=alt.Axis(format="%" if unit == "share" else "~s", tickCount=4)),
+    form = {"share": "%", "$": "$~s"}.get(unit, "~s")
+    chart: alt.Chart = _chart(points).mark_bar(cornerRadiusEnd=3, height=18).encode(
+        alt.X("value:Q", title=None, axis=alt.Axis(format=form, tickCount=4)),
+        alt.Y("name:N", sort="-x", title=None, axis=alt.Axis(labelLimit=180, ticks=False)),
+        alt.Color("name:N", scale=colours(dimension, _names(points)), legend=None),
         tooltip=[alt.Tooltip("name:N", title=dimension), alt.Tooltip("exact:N", title=unit)],
-    )
-    painted = bars.mark_bar(cornerRadiusEnd=3).encode(color=alt.Color("name:N", scale=colours(dimension, names), legend=None))
-    return painted.properties(height=max(90, 34 * len(names) + 40))
+    ).properties(height=34 * len(points) + 30)  # fmt: skip
+    return chart
 
 
-def lines(points: Sequence[Point], bucket: str, dimension: str, unit: str) -> alt.Chart:
+def lines(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit: str) -> alt.Chart:
     """Lines with a point at each bucket. `unit`: `share`, or `ms` on a logarithmic axis."""
-    names = sorted({point["name"] for point in points})
     if unit == "share":
         y = alt.Y("value:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
     else:
-        y = alt.Y("value:Q", title="ms", axis=alt.Axis(format="~s", tickCount=5), scale=alt.Scale(type="log", nice=True))
-    return _chart(points).mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=2).encode(
-        x=_time(bucket),
-        y=y,
-        color=alt.Color("name:N", scale=colours(dimension, names), legend=_legend(dimension)),
-        tooltip=[alt.Tooltip("when:N", title=bucket), alt.Tooltip("name:N", title=dimension), alt.Tooltip("exact:N", title=unit)],
+        y = alt.Y("value:Q", title=None, axis=_wait_axis(), scale=alt.Scale(type="log", nice=False, padding=12))
+    chart: alt.Chart = _chart(points).mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=2).encode(
+        _time(ticks),
+        y,
+        alt.Color("name:N", scale=colours(dimension, _names(points)), legend=_legend()),
+        tooltip=_tooltip(dimension, unit),
     ).properties(height=HEIGHT)  # fmt: skip
+    return chart
 
 
 def spread(found: Sequence[Quantiles]) -> alt.LayerChart:
     """Per lane and class a line from p50 to p95, logarithmic, so that one slow lane does not hide the others."""
-    points = [
-        {"row": " · ".join(name(part) for part in q.key), "name": name(q.key[0]), "p50": q.p50, "p95": q.p95, "n": f"{q.count:,}",
+    points: list[Point] = [
+        {"row": " · ".join(map(name, q.key)), "name": name(q.key[0]), "p50": q.p50, "p95": q.p95, "n": f"{q.count:,}",
          "t50": format.ms(q.p50), "t95": format.ms(q.p95), "t99": format.ms(q.p99)}
         for q in found
     ]  # fmt: skip
+    texts = {"row": "lane · class", "t50": "p50", "t95": "p95", "t99": "p99", "n": "attempts"}
     base = _chart(points).encode(
-        y=alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220)),
-        color=alt.Color("name:N", scale=colours("lane", sorted({point["name"] for point in points})), legend=None),
-        tooltip=[
-            alt.Tooltip("row:N", title="lane · class"), alt.Tooltip("t50:N", title="p50"), alt.Tooltip("t95:N", title="p95"),
-            alt.Tooltip("t99:N", title="p99"), alt.Tooltip("n:N", title="attempts"),
-        ],
-    )  # fmt: skip
-    log = alt.Scale(type="log", nice=True)
-    axis = alt.Axis(format="~s", tickCount=6)
-    span = base.mark_bar(height=6, opacity=0.55).encode(x=alt.X("p50:Q", scale=log, axis=axis, title="ms, p50 to p95"), x2="p95:Q")
-    low = base.mark_circle(size=90, opacity=1).encode(x=alt.X("p50:Q", scale=log, axis=axis))
-    high = base.mark_tick(thickness=3, height=18).encode(x=alt.X("p95:Q", scale=log, axis=axis))
-    layers = alt.layer(span, low, high)
-    return layers.properties(height=max(90, 34 * len(points) + 40))
+        alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220, ticks=False)),
+        alt.Color("name:N", scale=colours("lane", _names(points)), legend=None),
+        tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in texts.items()],
+    )
+    log = alt.Scale(type="log", nice=False, padding=12)
+    p50, p95 = (alt.X(f"{field}:Q", scale=log, axis=_wait_axis(), title="dot: p50, line to p95") for field in ("p50", "p95"))
+    span = base.mark_bar(height=6, opacity=0.55).encode(p50, alt.X2("p95:Q"))
+    layers = span, base.mark_circle(size=90, opacity=1).encode(p50), base.mark_tick(thickness=3, height=18).encode(p95)
+    return alt.LayerChart(layer=list(layers)).properties(height=34 * len(points) + 50)
 
 
 def histogram(bars: Sequence[Bar]) -> alt.Chart:
-    """How many attempts took how long; bars are a tenth of a decade wide."""
-    points = [
-        {"low": bar.low_ms or 0.8, "high": bar.high_ms or 1e6, "name": name(bar.key[0]), "value": bar.count,
-         "exact": f"{format.ms(bar.low_ms or 0)} to {format.ms(bar.high_ms) if bar.high_ms else 'more'}"}
-        for bar in bars
-    ]  # fmt: skip
-    names = sorted({point["name"] for point in points})
-    edges = alt.Scale(type="log", nice=False)
-    return _chart(points).mark_bar().encode(
-        x=alt.X("low:Q", scale=edges, axis=alt.Axis(format="~s", tickCount=6, grid=False), title="ms"),
-        x2="high:Q",
-        y=alt.Y("value:Q", title="attempts", stack=True, axis=alt.Axis(format=",d", tickCount=5)),
-        color=alt.Color("name:N", scale=colours("lane", names), legend=_legend("lane")),
-        tooltip=[
-            alt.Tooltip("exact:N", title="took"), alt.Tooltip("name:N", title="lane"),
-            alt.Tooltip("value:Q", title="attempts", format=","),
-        ],
+    """How many attempts took how long: bars a tenth of a decade wide, lanes on top of each other."""
+    points: list[Point] = []
+    reached: dict[float | None, int] = {}
+    for bar in sorted(bars, key=lambda bar: list(LANES).index(name(bar.key[0])) if bar.key[0] in LANES else 99):
+        base = reached.get(bar.low_ms, 0)
+        reached[bar.low_ms] = base + bar.count
+        took = f"{format.ms(bar.low_ms or 0)} to {format.ms(bar.high_ms) if bar.high_ms else 'more'}"
+        points.append({"low": bar.low_ms or 0.8, "high": bar.high_ms or 1e6, "base": base, "top": base + bar.count,
+                       "name": name(bar.key[0]), "exact": took, "n": f"{bar.count:,}"})  # fmt: skip
+    texts = {"exact": "took", "name": "lane", "n": "attempts"}
+    chart: alt.Chart = _chart(points).mark_rect(stroke="white", strokeWidth=0.5, strokeOpacity=0.4).encode(
+        alt.X("low:Q", scale=alt.Scale(type="log", nice=False), axis=_wait_axis(), title=None),
+        alt.X2("high:Q"),
+        alt.Y("base:Q", title="attempts", axis=alt.Axis(format=",d", tickCount=5)),
+        alt.Y2("top:Q"),
+        alt.Color("name:N", scale=colours("lane", _names(points)), legend=_legend()),
+        tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in texts.items()],
     ).properties(height=HEIGHT)  # fmt: skip
+    return chart
+
+
+def _wait_axis() -> alt.Axis:
+    """Milliseconds up to a second, then seconds."""
+    values = [step * 10.0**power for power in range(-1, 7) for step in (1, 2, 5)]
+    label = "datum.value < 1000 ? format(datum.value, '~r') + ' ms' : format(datum.value / 1000, '~r') + ' s'"
+    return alt.Axis(values=values, labelExpr=label, labelOverlap="greedy")
 
 
 def tokens(row: Row) -> dict[str, int]:
@@ -145,9 +152,21 @@ def tokens(row: Row) -> dict[str, int]:
 
 
 def over_time(row: Row, label: str, value: float | None, exact: str) -> Point:
-    bucket = name(row.key[0])
-    return {"at": wall(bucket), "when": bucket.replace("T", " "), "name": label, "value": value, "exact": exact}
+    return {"when": name(row.key[0]), "name": label, "value": value, "exact": exact}
+
+
+def shares(rows: Sequence[Row]) -> list[Point]:
+    """Cache share of rows by time and a name."""
+    return [
+        over_time(row, name(row.key[1]), row.cache_share, f"{format.share(row.cache_share)} of {row.input_total:,} tokens")
+        for row in rows
+        if row.cache_share is not None
+    ]
+
+
+def _names(points: Sequence[Point]) -> list[str]:
+    return sorted({point["name"] for point in points})
 
 
 def _chart(points: Sequence[Point]) -> alt.Chart:
-    return alt.Chart(alt.Data(values=list(points)))
+    return alt.Chart(alt.InlineData(values=list(points)))

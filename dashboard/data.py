@@ -29,11 +29,13 @@ from gateway.ledger.reports import (
     UnknownZone,
     day_range,
     instant,
-)  # fmt: skip
+    micros,
+)
 
 __all__ = [
-    "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Viewer", "call",
-    "call_list", "day_range", "extent", "histogram", "instant", "latency", "now_us", "spend", "values", "verify",
+    "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Viewer",
+    "call", "call_list", "day_range", "extent", "histogram", "instant", "latency", "micros", "now_us", "spend", "values",
+    "verify",
 ]  # fmt: skip
 
 KEEP_S = 4

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-NONE = "–"
+NONE = "-"
 
 
 def usd(nanos: int | None) -> str:
@@ -38,9 +39,9 @@ def exact(nanos: int | None) -> str:
 def ms(value: float | None) -> str:
     if value is None:
         return NONE
-    if value < 10:
-        return f"{value:.1f} ms"
-    return f"{value:,.0f} ms" if value < 1_000 else f"{value / 1_000:,.2f} s" if value < 100_000 else f"{value / 60_000:,.1f} min"
+    if value < 1_000:
+        return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
+    return f"{value / 1_000:.2f} s" if value < 100_000 else f"{value / 60_000:,.1f} min"
 
 
 def count(value: float) -> str:
@@ -69,6 +70,11 @@ def change(now: float | None, before: float | None) -> str | None:
 def points(now: float | None, before: float | None) -> str | None:
     """The change of a share, in percentage points."""
     return None if now is None or before is None else f"{(now - before) * 100:+.1f} points"
+
+
+def plain(text: str) -> str:
+    """Data where Streamlit would read Markdown."""
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!$:~<>|^])", r"\\\1", text)
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> bytes:

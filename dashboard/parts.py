@@ -3,23 +3,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import charts, data, format
 from dashboard.data import Row
 from dashboard.view import View
 
+Good = Literal["normal", "inverse", "off", "none"]
+NOTHING = ":material/search_off:"
 MONEY = st.column_config.NumberColumn(format="$%.6f")
+_COUNTS = ("calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced")
 _COLUMNS: Mapping[str, Any] = {
     "cost": MONEY,
     "cost if uncached": MONEY,
     "saved": MONEY,
     "cache share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
-    **{name: st.column_config.NumberColumn(format="localized") for name in
-       ("calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced")},
-}  # fmt: skip
+    **{name: st.column_config.NumberColumn(format="localized") for name in _COUNTS},
+}
 
 
 def empty(view: View, viewer: data.Viewer) -> bool:
@@ -30,10 +33,10 @@ def empty(view: View, viewer: data.Viewer) -> bool:
     if not extent.entries or extent.last_us is None:
         st.info("No calls yet. Send one and it shows up here within seconds:", icon=":material/rocket_launch:")
         st.code(_curl(), language="bash")
-        st.caption("The key is in DATA/keys/demo; any OpenAI or Anthropic client works the same way once its base URL is changed.")
+        st.caption("The key is in DATA/keys/demo. Any OpenAI or Anthropic client works the same once its base URL is changed.")
         return True
     last = data.instant(extent.last_us, view.tz)
-    st.info(f"Nothing in this range for these filters. The last call was on {last:%d %B %Y at %H:%M}.", icon=":material/search_off:")
+    st.info(f"Nothing in this range for these filters. The last call was on {last:%d %B %Y at %H:%M}.", icon=NOTHING)
     st.button("Show all time, all teams", on_click=_widen, key="widen")
     return True
 
@@ -49,6 +52,20 @@ def _curl() -> str:
         '  -H "authorization: Bearer $(cat .tollway/keys/demo)" -H "content-type: application/json" \\\n'
         """  -d '{"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]}'"""
     )
+
+
+def heading(text: str) -> None:
+    """Our own words only: this is Markdown."""
+    st.markdown(f"##### {text}")
+
+
+def figure(column: DeltaGenerator, label: str, value: str, more: str, delta: str | None = None, good: Good = "off") -> None:
+    """One number in a box; `more` is its tooltip. `good`: whether a rise is green (`normal`), a fall is (`inverse`), neither
+    (`off`), or `delta` is no change at all but a second figure (`none`)."""
+    column.metric(
+        format.plain(label), value, delta, delta_color="off" if good == "none" else good, help=format.plain(more), border=True,
+        delta_arrow="off" if good == "none" else "auto", height="stretch",
+    )  # fmt: skip
 
 
 def unpriced(row: Row) -> None:

@@ -1,15 +1,15 @@
 """What the sidebar chose: a range of time, a zone, teams. Pure, so that the same address shows the same figures anywhere."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
-from dashboard.data import Slice, day_range, instant
+from dashboard.data import Slice, day_range, instant, micros
 
 RANGES: Mapping[str, str] = {
     "1h": "Last hour", "24h": "Last 24 hours", "today": "Today", "yesterday": "Yesterday", "7d": "Last 7 days",
-    "30d": "Last 30 days", "month": "This month", "90d": "Last 90 days", "all": "All time", "custom": "From – to",
+    "30d": "Last 30 days", "month": "This month", "90d": "Last 90 days", "all": "All time", "custom": "From, to",
 }  # fmt: skip
 DEFAULT_RANGE = "7d"
 _DAYS = {"today": 1, "7d": 7, "30d": 30, "90d": 90}
@@ -39,7 +39,25 @@ class View:
         if self.range == "all":
             return "All time"
         first, last = instant(self.part.since_us, self.tz), instant(self.part.until_us - 1, self.tz)
-        return f"{first:%d %b %Y} – {last:%d %b %Y}"
+        return f"{first:%d %b %Y} to {last:%d %b %Y}"
+
+
+def buckets(view: View, found: Iterable[str | None]) -> list[str]:
+    """Names of the days or hours that a chart of the view has on its axis, those without a call included."""
+    keys = sorted(key for key in found if key is not None)
+    if not keys:
+        return []
+    if view.bucket == "day":
+        first, last = date.fromisoformat(keys[0]), date.fromisoformat(keys[-1])
+        if view.part.since_us:
+            first = min(first, instant(view.part.since_us, view.tz).date())
+            last = max(last, instant(view.part.until_us - 1, view.tz).date())
+        return [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
+    start = micros(datetime.fromisoformat(keys[0]))
+    if view.part.since_us:
+        start -= max(0, start - view.part.since_us + _HOUR_US - 1) // _HOUR_US * _HOUR_US
+    hours = range(start, view.part.until_us, _HOUR_US)
+    return sorted({*keys, *(instant(at, view.tz).isoformat(timespec="minutes") for at in hours)}, key=datetime.fromisoformat)
 
 
 def view(range_: str, tz: str, teams: list[str], now_us: int, dates: tuple[date, date] | None = None) -> View:

@@ -60,6 +60,9 @@ class Pipeline:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
+        via.rates.admit(team, policy.limits.requests_per_minute)
+        if not policy.client_may.set_tags:
+            call = replace(call, tags={})
         call, changes = self._normalized(call, policy)
         model = resolve_model(policy, sketch.model).model
         links = chain(team, model, call.body, dialects.messages(call.dialect, call.body, call.sketch))
@@ -80,11 +83,11 @@ class Pipeline:
         )
 
     def _normalized(self, call: Call, policy: Policy) -> tuple[Call, list[Change]]:
-        level = policy.normalize.level
+        rules, level = policy.normalize, policy.normalize.level
         bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
-        if level == "off" or bypass or _held_out(call, policy.normalize.hold_out):
+        if level == "off" or bypass or _held_out(call, rules.hold_out):
             return call, []
-        changes = normalize(self._via.forms, level, call.tenant.team, call.body, call.sketch.spans)
+        changes = normalize(self._via.forms, level, call.tenant.team, call.body, call.sketch.spans, rules.passes)
         body, sketch = dialects.edit(call.body, call.sketch, {change.field: change.value for change in changes})
         return replace(call, body=body, sketch=sketch), changes
 

@@ -15,6 +15,7 @@ from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings,
 from router_policies import strict_yaml
 from router_policies.presets import EMBEDDED_PRIORS
 
+EMBEDDED_BACKEND = "embedded"
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 _LANE_TIERS = {"fast": "priority", "standard": "default"}
 
@@ -29,7 +30,7 @@ def read_settings(config: Path | None, data: Path | None, embedded_url: str | No
         file = File() if config is None else strict_yaml.load(config, File)
         folder = Path.cwd() if config is None else config.parent
         if embedded_url is not None:
-            file = file.model_copy(update={"backends": {"embedded": embedded(embedded_url), **file.backends}})
+            file = file.model_copy(update={"backends": {EMBEDDED_BACKEND: embedded(embedded_url), **file.backends}})
         if data is not None:
             file = file.model_copy(update={"data": str(data.resolve())})
         if not file.backends:
@@ -76,7 +77,12 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
         asgi = app.build(config, demo_team=demo_team)
     except (strict_yaml.BadFile, PriceFileError) as error:
         raise CannotServe(str(error)) from error
-    server = uvicorn.Server(
+    server(asgi, config.drain_s).run(sockets=[bind(host, port, "--port")])
+
+
+def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:
+    """The HTTP server, as tests run it too."""
+    return uvicorn.Server(
         uvicorn.Config(
             asgi,
             loop="uvloop",
@@ -85,7 +91,6 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
             log_config=None,
             server_header=False,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(config.drain_s),
+            timeout_graceful_shutdown=int(drain_s),
         )
     )
-    server.run(sockets=[bind(host, port, "--port")])

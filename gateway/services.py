@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
+from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.upstream import Upstream
 from gateway.budgets import Budgets
@@ -37,6 +38,7 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
+    rates: Rates = field(default_factory=Rates)
     forms: FirstForms = field(default_factory=FirstForms)
     index: PrefixIndex = field(default_factory=PrefixIndex)
     draining: bool = False

@@ -5,6 +5,7 @@ The three are processes of their own that cannot outlive this one (`leash.py`). 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from rich.panel import Panel
 
 from dashboard import run as dashboard
 from gateway import leash
-from gateway.serve import EMBEDDED_MODEL, bind, read_settings
+from gateway.serve import EMBEDDED_BACKEND, EMBEDDED_MODEL, bind, read_settings
 
 _READY_S = 120.0
 _STOP_S = 15.0
@@ -56,6 +57,7 @@ class _Up:
     console: Console = field(default_factory=lambda: Console(stderr=False, highlight=False))
     children: list[_Child] = field(default_factory=list)
     stopping: bool = False
+    engine_url: str = ""
 
 
 def run(plan: Plan) -> None:
@@ -69,6 +71,7 @@ def run(plan: Plan) -> None:
         signal.signal(signal.SIGINT, _interrupt)
         try:
             _start_all(up)
+            _write_run_file(up)
             _tell(up, first_start)
             _watch(up)
         except KeyboardInterrupt:
@@ -106,16 +109,17 @@ def _start_all(up: _Up) -> None:
     logs = plan.data / "logs"
     logs.mkdir(exist_ok=True)
     engine_port = _free_port()
+    up.engine_url = f"http://127.0.0.1:{engine_port}"
     threads = plan.threads or os.cpu_count() or 1
     with up.console.status("starting ...") as status:
         engine = [
             sys.executable, "-m", "inference.server", "--host", "127.0.0.1", "--port", str(engine_port),
             "--threads", str(threads), "--served-name", EMBEDDED_MODEL, "--exit-with-parent",
         ]  # fmt: skip
-        _start(up, "engine", engine, f"http://127.0.0.1:{engine_port}/health")
+        _start(up, "engine", engine, f"{up.engine_url}/health")
         gateway = [
             sys.executable, "-m", "gateway.cli", "serve", "--host", plan.host, "--port", str(plan.port),
-            "--data", str(plan.data), "--embedded", f"http://127.0.0.1:{engine_port}/v1", "--demo-team", DEMO_TEAM,
+            "--data", str(plan.data), "--embedded", f"{up.engine_url}/v1", "--demo-team", DEMO_TEAM,
         ]  # fmt: skip
         if plan.config is not None:
             gateway += ["--config", str(plan.config)]
@@ -166,6 +170,7 @@ def _watch(up: _Up) -> None:
 
 def _stop_all(up: _Up) -> None:
     """The gateway first, so that it can finish what it began while the engine still answers."""
+    _run_file(up.plan).unlink(missing_ok=True)
     order = {"gateway": 0, "dashboard": 1, "engine": 2}
     for child in sorted(up.children, key=lambda child: order.get(child.name, 1)):
         if child.process.poll() is None:
@@ -175,6 +180,22 @@ def _stop_all(up: _Up) -> None:
             except (subprocess.TimeoutExpired, KeyboardInterrupt):
                 child.process.kill()
                 child.process.wait()
+
+
+def _run_file(plan: Plan) -> Path:
+    return plan.data / "run.json"
+
+
+def _write_run_file(up: _Up) -> None:
+    """Where the parts are, for `tollway demo` and whoever looks: there while they run."""
+    plan = up.plan
+    told = {
+        "pid": os.getpid(),
+        "gateway": _address(plan.host, plan.port),
+        "dashboard": None if plan.dashboard_port is None else f"http://127.0.0.1:{plan.dashboard_port}",
+        "engine": {"url": up.engine_url, "backend": EMBEDDED_BACKEND},
+    }
+    _run_file(plan).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 def _tell(up: _Up, first_start: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -63,6 +63,7 @@ class _Build:
         for name, part in self.file.classes.items():
             if name not in CLASSES and part.value_usd_per_hour is None:
                 self._say(("classes", name), "field `value_usd_per_hour` is missing", at_key=True)
+            self._slip(name, CLASSES, ("classes", name), at_key=True)
             self._lanes(part.lanes, ("classes", name, "lanes"))
             classes[name] = _klass(CLASSES.get(name, Klass(name=name)), part)
         return classes
@@ -70,9 +71,12 @@ class _Build:
     def _lanes(self, lanes: list[str] | None, path: Path_) -> None:
         """Lanes are free names, but one that is a letter or two off a known one is a slip."""
         for i, lane in enumerate(lanes or ()):
-            near = nearest(lane, KNOWN_LANES)
-            if lane not in KNOWN_LANES and near is not None and abs(len(lane) - len(near)) <= 1 and near not in lane:
-                self._say((*path, i), f"`{printable(lane)}` looks like a slip", f"did you mean `{near}`?")
+            self._slip(lane, KNOWN_LANES, (*path, i))
+
+    def _slip(self, name: str, known: Collection[str], path: Path_, *, at_key: bool = False) -> None:
+        near = nearest(name, known)
+        if name not in known and near is not None and abs(len(name) - len(near)) <= 1 and near not in name:
+            self._say(path, f"`{printable(name)}` looks like a slip", f"did you mean `{near}`?", at_key=at_key)
 
     def _models(self) -> ModelRules:
         part = self.file.models

@@ -59,6 +59,8 @@ def _with_fallbacks(
 ) -> tuple[tuple[Ranked, ...], tuple[Refused, ...]]:  # fmt: skip
     """Behind the lanes for the model itself, the lanes for each model that may stand in for it."""
     for model in models:
+        if terms.policy.models.refusal(model) is not None:
+            continue
         more, _ = _rank(ask, lanes, terms._replace(model=model))
         ranked += tuple(one._replace(note=one.note or f"fallback to {model}") for one in more)
     taken = {one.lane.key for one in ranked}

@@ -31,7 +31,7 @@ def page(view: View, viewer: Viewer) -> None:
     limit = right.selectbox("At most", LIMITS, key="limit")
     found = data.call_list(view.part, search.strip(), limit)
     if not found:
-        st.info("Nothing matches. A search is the start of a call id, or a whole run, key, model or status.", icon=":material/search_off:")
+        st.info("Nothing matches. A search is the start of a call id, or a whole run, key, model or status.", icon=parts.NOTHING)
     else:
         _pick(_list(found, view.tz), found)
     if chosen := str(st.query_params.get("call", "")):
@@ -41,7 +41,10 @@ def page(view: View, viewer: Viewer) -> None:
 
 
 def _list(found: list[dict[str, Any]], tz: str) -> list[int]:
-    rows = [{**call, "at": f"{data.instant(call['at_us'], tz):%d %b %H:%M:%S}", "cost_usd": call["cost_usd"] or "not priced"} for call in found]
+    rows = [
+        {**call, "at": f"{data.instant(call['at_us'], tz):%d %b %H:%M:%S}", "cost_usd": call["cost_usd"] or "not priced"}
+        for call in found
+    ]
     state = st.dataframe(
         rows, hide_index=True, column_order=_SHOWN, column_config=_CONFIG, height=380, key="calls-table", on_select="rerun",
         selection_mode="single-row",
@@ -60,7 +63,7 @@ def _pick(rows: list[int], found: list[dict[str, Any]]) -> None:
 
 def _call(call_id: str, viewer: Viewer) -> None:
     call = data.call(call_id, viewer.team)
-    st.subheader("One call", anchor=False)
+    parts.heading("One call")
     if call is None:
         st.info("There is no such call, or it is another team's.")
         return
@@ -84,7 +87,8 @@ def _call(call_id: str, viewer: Viewer) -> None:
             st.json(call["prefix"]["miss"])
     with decision:
         if call["decision"]:
-            st.dataframe([{name: _text(value) for name, value in lane.items()} for lane in call["decision"]], hide_index=True, key="lanes")
+            lanes = [{name: _text(value) for name, value in lane.items()} for lane in call["decision"]]
+            st.dataframe(lanes, hide_index=True, key="lanes-table")
         else:
             st.text("No figures of other lanes were kept for this call.")
     with st.expander("As JSON"):

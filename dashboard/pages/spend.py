@@ -1,16 +1,20 @@
 """On what the money went: by any one word, over time, and tokens by class."""
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import streamlit as st
 
 from dashboard import charts, data, format, parts
 from dashboard.charts import Point
 from dashboard.data import BadQuery, Row, Viewer
-from dashboard.view import View
+from dashboard.view import View, buckets
 
 SPLITS = ("team", "project", "model", "lane", "backend", "class", "key", "client", "status", "run", "tag")
 TOP = 9
 """Names with a colour of their own; the rest of them is one bar."""
+OTHERS = "(others)"
 
 
 def page(view: View, viewer: Viewer) -> None:
@@ -18,23 +22,23 @@ def page(view: View, viewer: Viewer) -> None:
         return
     by = _split()
     try:
-        sums = data.spend((by,), view.part)
-        over_time = data.spend((view.bucket, by), view.part)
+        sums, over_time = data.spend((by,), view.part), data.spend((view.bucket, by), view.part)
     except BadQuery:
         st.info("A tag's name has letters, digits, dots, dashes and slashes.")
         return
+    ticks = buckets(view, (row.key[0] for row in over_time.rows))
     _figures(sums.total)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.subheader(f"Cost per {view.bucket}", anchor=False)
-        st.altair_chart(charts.stacked(_cost(over_time.rows, sums.rows), view.bucket, by, "$"), alt=f"Cost per {view.bucket} by {by}")
+        parts.heading(f"Cost per {view.bucket}")
+        st.altair_chart(charts.stacked(_cost(over_time.rows, sums.rows), ticks, by, "$"), alt=f"Cost per {view.bucket} by {by}")
     with right:
-        st.subheader("Cost in the whole range", anchor=False)
+        parts.heading("Cost in the whole range")
         st.altair_chart(charts.ranked(_totals(sums.rows), by, "$"), alt=f"Cost by {by}")
-    st.subheader(f"Tokens per {view.bucket}, by class", anchor=False)
-    st.altair_chart(charts.stacked(_tokens(data.spend((view.bucket,), view.part).rows), view.bucket, "token class", "tokens"),
-                    alt=f"Tokens per {view.bucket} by class")
-    st.subheader("All figures", anchor=False)
+    parts.heading(f"Tokens per {view.bucket}, by class")
+    tokens = _tokens(data.spend((view.bucket,), view.part).rows)
+    st.altair_chart(charts.stacked(tokens, ticks, "token class", "tokens"), alt=f"Tokens per {view.bucket} by class")
+    parts.heading("All figures")
     parts.table((by,), sums.rows, "spend")
     parts.unpriced(sums.total)
 
@@ -48,37 +52,40 @@ def _split() -> str:
 
 
 def _figures(total: Row) -> None:
-    columns = st.columns(5)
-    columns[0].metric("Cost", format.usd(total.cost_nanos), border=True, help=format.exact(total.cost_nanos))
-    columns[1].metric("Uncached it would be", format.usd(total.uncached_cost_nanos), border=True,
-                      help=format.exact(total.uncached_cost_nanos))
-    columns[2].metric("Prompt tokens", format.count(total.input_total), border=True, help=f"{total.input_total:,}")
-    columns[3].metric("Output tokens", format.count(total.output), border=True,
-                      help=f"{total.output:,}, of which {total.reasoning:,} reasoning")
-    columns[4].metric("Attempts", format.count(total.attempts), border=True, help=f"of {total.calls:,} calls")
+    cost, uncached, prompt, output, attempts = st.columns(5)
+    parts.figure(cost, "Cost", format.usd(total.cost_nanos), format.exact(total.cost_nanos))
+    parts.figure(uncached, "Without caches", format.usd(total.uncached_cost_nanos),
+                 f"{format.exact(total.uncached_cost_nanos)} had every prompt been computed afresh")
+    parts.figure(prompt, "Prompt tokens", format.count(total.input_total), f"{total.input_total:,}")
+    parts.figure(output, "Output tokens", format.count(total.output), f"{total.output:,}, of which {total.reasoning:,} reasoning")
+    parts.figure(attempts, "Attempts", format.count(total.attempts), f"of {total.calls:,} calls")
 
 
-def _cost(rows: tuple[Row, ...], ranking: tuple[Row, ...]) -> list[Point]:
+def _cost(rows: Sequence[Row], ranking: Sequence[Row]) -> list[Point]:
+    """Points of the dearest names; the others are added up."""
     top = {row.key[0] for row in ranking[:TOP]}
-    return [
-        charts.over_time(row, charts.name(row.key[1]) if row.key[1] in top else "(others)", row.cost_nanos / 1e9, format.exact(row.cost_nanos))
-        for row in rows if row.cost_nanos is not None
-    ]  # fmt: skip
+    nanos: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row.cost_nanos is not None:
+            nanos[charts.name(row.key[0]), charts.name(row.key[1]) if row.key[1] in top else OTHERS] += row.cost_nanos
+    return [{"when": when, "name": name, "value": cost / 1e9, "exact": format.exact(cost)} for (when, name), cost in nanos.items()]
 
 
-def _totals(rows: tuple[Row, ...]) -> list[Point]:
-    named = [
+def _totals(rows: Sequence[Row]) -> list[Point]:
+    points = [
         {"name": charts.name(row.key[0]), "value": (row.cost_nanos or 0) / 1e9, "exact": format.exact(row.cost_nanos)}
         for row in rows[:TOP]
     ]
     if rest := rows[TOP:]:
         nanos = sum(row.cost_nanos or 0 for row in rest)
-        named.append({"name": "(others)", "value": nanos / 1e9, "exact": f"{format.exact(nanos)}, {len(rest)} more"})
-    return named
+        points.append({"name": OTHERS, "value": nanos / 1e9, "exact": f"{format.exact(nanos)}, {len(rest):,} more"})
+    return points
 
 
-def _tokens(rows: tuple[Row, ...]) -> list[Point]:
+def _tokens(rows: Sequence[Row]) -> list[Point]:
     return [
         charts.over_time(row, token_class, count, f"{count:,}")
-        for row in rows for token_class, count in charts.tokens(row).items() if count
-    ]  # fmt: skip
+        for row in rows
+        for token_class, count in charts.tokens(row).items()
+        if count
+    ]

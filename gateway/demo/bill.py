@@ -1,6 +1,6 @@
 """The bill of one demo: every figure is asked of the gateway's ledger by the demo's tag; nothing is counted here.
 
-What routing saved is a comparison, so it says how it is known: the same tokens at the row that priced the fast lane's own calls.
+What routing saved is a comparison, so it says how it is known: the same tokens at the price row of the fast lane's own calls.
 It is left out, with the reason, where that row does not give the ledger's own figure for those calls.
 """
 from __future__ import annotations
@@ -99,8 +99,9 @@ def _rows_of(gateway: Asked, call_id: str) -> list[str]:
 
 def _prices(gateway: Asked, row: str) -> list[Json]:
     """The rows in force for the model of a row's id (`[file:]provider/model@day#tier`)."""
-    model = row.rpartition("@")[0].rpartition(":")[2]
-    return list(gateway.ask("GET", "/tollway/admin/prices", params={"model": model})) if model else []
+    provider, _, rest = row.partition("/")
+    model = f"{provider.rpartition(':')[2]}/{rest.rpartition('@')[0]}"
+    return list(gateway.ask("GET", "/tollway/admin/prices", params={"model": model})) if rest else []
 
 
 def price(rows: Sequence[Json], prices: Mapping[str, str]) -> int | None:

@@ -1,4 +1,4 @@
-"""Sends the turns of sessions, one after another as an agent does, and notes how each ended. What they took is the ledger's to say.
+"""Sends the turns of sessions, one after another as an agent does, and notes how each ended; what they took the ledger says.
 
 A session ends at its last turn, at the model's context limit, at any other error, or when it is told to stop.
 """
@@ -55,6 +55,9 @@ class Replay:
     tell: Tell
     turns: list[Turn] = field(default_factory=list)
     stopping: bool = False
+    """Set it, and no further turn begins."""
+    cut_off: int = 0
+    """Turns that were cancelled under way."""
 
     async def run(self, sessions: Sequence[Session], sides: Sequence[Side], at_once: int) -> None:
         """Each session by each side; with `at_once` 2 the sides work next to each other, else in turns."""
@@ -78,7 +81,6 @@ class Replay:
                 return
 
     async def _turn(self, side: Side, session: Session, index: int) -> Turn:
-        who = {"session": session.id, "team": side.team, "number": index + 1}
         options = {"model": MODEL, "max_tokens": self.max_tokens, "temperature": 0, "stream": side.stream}
         headers = {
             "authorization": f"Bearer {side.key}",
@@ -92,9 +94,12 @@ class Replay:
             ) as answer:
                 call_id = answer.headers.get("x-tollway-call")
                 code, message = await _end(answer, side.stream)
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
         except httpx.HTTPError as error:
             code, message = "connection_failed", f"{type(error).__name__}: {error}"
-        return Turn(**who, call_id=call_id, code=code, message=message)
+        return Turn(session=session.id, team=side.team, number=index + 1, call_id=call_id, code=code, message=message)
 
 
 def client(url: str) -> httpx.AsyncClient:

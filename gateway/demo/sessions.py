@@ -4,6 +4,7 @@ Request k of a session sends `messages[:turns[k]]` and the same tools, so each r
 """
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class Session(BaseModel):
     @model_validator(mode="after")
     def _turns_grow(self) -> Session:
         grown = [0, *self.turns, len(self.messages) + 1]
-        if any(a >= b for a, b in zip(grown, grown[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(grown)):
             raise ValueError(f"turns must grow, from 1 to at most the number of messages ({len(self.messages)})")
         return self
 

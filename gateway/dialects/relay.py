@@ -145,9 +145,11 @@ class Direct(Road):
         if self.seen.error is not None:
             return
         if piece == b"\n" and self._last.endswith(b"\r"):    # the second half of a line end that was cut in two
-            self._last = piece
-            if self._last_passed and not self.seen.ended:
+            if self._last is self._held:
+                self._held += piece
+            elif self._last_passed:
                 self._out.append(piece)
+            self._last = piece
             return
         ended = self.seen.ended
         verdict = self._tap.look(piece)

@@ -17,7 +17,7 @@ from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
 from gateway.ledger import Entry, calls, latency
-from gateway.ledger.days import UnknownZone, Window, day_range, instant, window_start
+from gateway.ledger.days import UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Of, Quantiles
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, Row, Sums
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
@@ -26,7 +26,7 @@ from gateway.ledger.tables import KEYS, LEDGER, entry_of
 
 __all__ = [
     "DIMENSIONS", "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice", "Sums",
-    "UnknownZone", "Window", "connect", "day_range", "instant", "window_start",
+    "UnknownZone", "Window", "connect", "day_range", "instant", "micros", "window_start",
 ]  # fmt: skip
 
 Json = dict[str, Any]

@@ -46,7 +46,7 @@ class Slice:
         """The same slice, narrowed."""
         return replace(self, where={**self.where, **where})
 
-    def apply(self, query: Select[Any]) -> Select[Any]:
+    def apply(self, query: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
         query = query.where(C.at_us >= self.since_us, C.at_us < self.until_us)
         for name, wanted in self.where.items():
             column = _column(name)

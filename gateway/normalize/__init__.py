@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 
 from gateway.normalize.first_form import FirstForms, first_form
 
@@ -36,13 +37,20 @@ PASSES: tuple[Pass, ...] = (first_form,)
 
 
 def normalize(
-    memory: FirstForms, level: str, domain: str, body: bytes, spans: Mapping[str, tuple[int, int]]
+    memory: FirstForms,
+    level: str,
+    domain: str,
+    body: bytes,
+    spans: Mapping[str, tuple[int, int]],
+    switches: Mapping[str, bool] = MappingProxyType({}),
 ) -> list[Change]:
-    """The edits that the passes of this level ask for. `body` itself is not changed here."""
+    """The edits that the passes of this level ask for; `switches` turns single passes off. `body` is not changed here."""
     if level == "off":
         return []
     changes = []
     for each in PASSES:
+        if not switches.get(each.__name__, True):
+            continue
         edit = each(memory, level, domain, body, spans)
         if edit is not None:
             field, value = edit

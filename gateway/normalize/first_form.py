@@ -15,6 +15,7 @@ import orjson
 
 _MARKER = b'"cache_control"'
 _MAX_FORMS = 20_000
+_MAX_BYTES = 32 * 1024 * 1024
 
 
 class FirstForms:
@@ -23,6 +24,7 @@ class FirstForms:
     def __init__(self) -> None:
         self._stands_for: OrderedDict[bytes, bytes] = OrderedDict()
         self._first: OrderedDict[bytes, bytes] = OrderedDict()
+        self._bytes = 0
 
     def resolve(self, level: str, domain: str, value: bytes) -> bytes | None:
         """The first form equal to `value` at this level, or None if `value` cannot be read. A known form costs one hash."""
@@ -33,9 +35,23 @@ class FirstForms:
             canonical = _canonical(value, sort=level != "lossless")
             if canonical is None:
                 return None
-            form = _remember(self._first, blake2b(root + canonical, digest_size=16).digest(), value)
-            _remember(self._stands_for, seen, form)
+            form = self._first_of(blake2b(root + canonical, digest_size=16).digest(), value)
+            self._stands_for[seen] = form
+            if len(self._stands_for) > _MAX_FORMS:
+                self._stands_for.popitem(last=False)
         return form
+
+    def _first_of(self, kind: bytes, value: bytes) -> bytes:
+        form = self._first.get(kind)
+        if form is not None:
+            return form
+        self._first[kind] = value
+        self._bytes += len(value)
+        while self._bytes > _MAX_BYTES:  # forgotten whole, so that no form stands for one that is gone
+            _, gone = self._first.popitem(last=False)
+            self._bytes -= len(gone)
+            self._stands_for = OrderedDict((k, v) for k, v in self._stands_for.items() if v is not gone)
+        return value
 
 
 def first_form(
@@ -50,13 +66,6 @@ def first_form(
         return None
     form = memory.resolve(level, domain, value)
     return None if form is None or form == value else ("tools", form)
-
-
-def _remember(table: OrderedDict[bytes, bytes], key: bytes, value: bytes) -> bytes:
-    kept = table.setdefault(key, value)
-    if len(table) > _MAX_FORMS:
-        table.popitem(last=False)
-    return kept
 
 
 def _canonical(value: bytes, *, sort: bool) -> bytes | None:

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 from litestar import Request, delete, get, post
 from litestar.datastructures import State
-from litestar.params import Body
+from litestar.params import Body, FromPath, FromQuery
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.access.keys import KeyRecord, mint
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, Forbidden, NotFound
+from gateway.metering import listing
 from gateway.services import Services
 from gateway.web.routes import tenant_of
 
@@ -77,7 +78,7 @@ async def create_key(
 
 
 @delete("/tollway/admin/keys/{key_id:str}", status_code=200)
-async def revoke_key(request: Request[Any, Any, State], state: State, key_id: str) -> dict[str, Any]:
+async def revoke_key(request: Request[Any, Any, State], state: State, key_id: FromPath[str]) -> dict[str, Any]:
     """From now on the key opens nothing; calls under way end as they would."""
     services: Services = state.services
     tenant = admin_of(request)
@@ -106,4 +107,12 @@ async def budgets(request: Request[Any, Any, State], state: State) -> list[dict[
     return [asdict(budget) for budget in await state.services.budgets.snapshot()]
 
 
-HANDLERS = (list_keys, create_key, revoke_key, policies, budgets)
+@get("/tollway/admin/prices")
+async def prices(request: Request[Any, Any, State], state: State, model: FromQuery[str]) -> list[dict[str, Any]]:
+    """The price rows in force here for PROVIDER/MODEL: every tier, region and band, the operator's files included."""
+    admin_of(request)
+    provider, _, name = model.partition("/")
+    return listing.show(state.services.prices, provider, name, time.time_ns() // 1_000)
+
+
+HANDLERS = (list_keys, create_key, revoke_key, policies, budgets, prices)

@@ -8,6 +8,7 @@ from typing import Any
 
 from litestar import Request, Response, get
 from litestar.datastructures import State
+from litestar.params import FromPath
 
 from gateway import dialects
 from gateway.core.call import Tenant
@@ -44,7 +45,7 @@ async def models(request: Request[Any, Any, State], state: State) -> Response[by
 
 
 @get("/v1/models/{name:path}")
-async def model(request: Request[Any, Any, State], state: State, name: str) -> Response[bytes]:
+async def model(request: Request[Any, Any, State], state: State, name: FromPath[str]) -> Response[bytes]:
     """One model, or 404 in the caller's shape."""
     name = name.lstrip("/")
     if name not in _visible(tenant_of(request), state.services):
@@ -61,7 +62,7 @@ def _visible(tenant: Tenant, services: Services) -> list[str]:
 
 
 @get("/tollway/calls/{call_id:str}")
-async def call(request: Request[Any, Any, State], state: State, call_id: str) -> dict[str, Any]:
+async def call(request: Request[Any, Any, State], state: State, call_id: FromPath[str]) -> dict[str, Any]:
     """One call: decision, attempts, tokens by class, price rows."""
     tenant, services = tenant_of(request), state.services
     await services.ledger.flush(1.0)
@@ -72,7 +73,7 @@ async def call(request: Request[Any, Any, State], state: State, call_id: str) ->
 
 
 @get("/tollway/runs/{run_id:str}")
-async def run(request: Request[Any, Any, State], state: State, run_id: str) -> dict[str, Any]:
+async def run(request: Request[Any, Any, State], state: State, run_id: FromPath[str]) -> dict[str, Any]:
     """One agent's run: sums, sub-goals, latest calls."""
     tenant, services = tenant_of(request), state.services
     await services.ledger.flush(1.0)

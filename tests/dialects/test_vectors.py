@@ -10,7 +10,7 @@ from gateway import dialects
 from gateway.core.outcome import Observed
 from gateway.dialects import sse
 
-from .conftest import play
+from tests.dialects.play import play
 
 FILE = Path(__file__).parents[2].parent / "shared" / "reference" / "usage-vectors.jsonl"
 APIS = {"chat_completions": "openai_chat", "messages": "anthropic_messages"}

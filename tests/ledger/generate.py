@@ -64,26 +64,21 @@ def entry(**over: object) -> Entry:
 
 
 def entries(count: int, until_us: int, days: float = 14.0, seed: int = 7) -> Iterator[Entry]:
-    """About `count` entries in the `days` before `until_us`, oldest first; exactly `count`."""
+    """`count` entries in the `days` before `until_us`, oldest first."""
     rng = random.Random(seed)
-    made = 0
     start = until_us - int(days * DAY_US)
-    times = sorted(start + _moment(rng, days) for _ in range(count))
+    times = sorted(_moment(rng, start, days) for _ in range(count))
     sessions: dict[str, list[int]] = {}
-    for number, at_us in enumerate(times):
-        for attempt in _call(rng, number, at_us, sessions):
-            yield attempt
-            made += 1
-            if made == count:
-                return
+    made = [attempt for number, at_us in enumerate(times) for attempt in _call(rng, number, at_us, sessions)]
+    yield from made[-count:]
 
 
-def _moment(rng: random.Random, days: float) -> int:
-    """Work happens by day, and there is more of it each week."""
+def _moment(rng: random.Random, start_us: int, days: float) -> int:
+    """Work happens by day, Europe's and America's, and there is more of it each week."""
     while True:
-        at = rng.random() ** 0.8 * days
-        if rng.random() < 0.25 + 0.75 * max(0.0, math.sin((at % 1.0 - 0.25) * 2 * math.pi)):
-            return int(at * DAY_US)
+        at_us = start_us + int(rng.random() ** 0.8 * days * DAY_US)
+        if rng.random() < 0.25 + 0.75 * max(0.0, math.sin((at_us / DAY_US % 1.0 - 0.25) * 2 * math.pi)):
+            return at_us
 
 
 def _call(rng: random.Random, number: int, at_us: int, sessions: dict[str, list[int]]) -> Iterator[Entry]:

@@ -43,6 +43,7 @@ def test_a_file_becomes_a_frozen_policy(write):
     ("{class: [batch]}", "{class: [bathc]}", 10, "did you mean `batch`?"),
     ("lanes: [flex]", "lanes: [flxe]", 12, "did you mean `flex`?"),
     ("lanes: [fast]", "lanes: [fsat]", 7, "did you mean `fast`?"),
+    ("  interactive: {lanes", "  interactve: {value_usd_per_hour: 1, lanes", 7, "did you mean `interactive`?"),
     ("own: {value_usd_per_hour: 3}", "own: {lanes: [fast]}", 8, "`value_usd_per_hour` is missing"),
     ("value_usd_per_hour: 3", "value_usd_per_hour: -60", 8, "must be at least 0"),
     ("{small: m-a}", "{small: x}", 4, "leads nowhere"),

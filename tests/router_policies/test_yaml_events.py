@@ -1,7 +1,7 @@
 import pytest
-from ruamel.yaml import YAML
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from router_policies.problems import BadFile
 from router_policies.yaml_events import dotted, read

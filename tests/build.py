@@ -1,0 +1,369 @@
+"""Builders with defaults: the real gateway on a free loopback port, its files, and what model servers usually say."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvloop
+
+from gateway import app, cli, settings
+from gateway.serve import bind, server
+from tests.upstream import Site, until
+
+PRICES = """
+[test]
+source = "made up"
+checked_on = 2026-01-01
+rows = [
+  {model = "m-*", input = "2", cached = "0.5", write_5m = "2.5", write_1h = "4", output = "10"},
+  {model = "m-*", tier = "priority", input = "4", cached = "1", write_5m = "5", write_1h = "8", output = "20"},
+]
+"""
+PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}}
+"""A team's policy that allows everything and leaves nothing to chance."""
+
+
+# files
+
+
+def backend(site: Site, dialect: str = "openai", **fields: Any) -> dict[str, Any]:
+    """A backend in `tollway.yaml` that speaks to a site."""
+    return {"dialect": dialect, "url": site.url, "key": "env:PROVIDER_KEY", "provider": "test", "models": [site.model], **fields}
+
+
+def write_files(folder: Path, config: Mapping[str, Any], policies: Mapping[str, Any], prices: str = PRICES) -> Path:
+    """`tollway.yaml`, one policy file a team, a price file. JSON is YAML."""
+    (folder / "teams").mkdir(parents=True, exist_ok=True)
+    (folder / "prices.toml").write_text(prices)
+    for team, policy in policies.items():
+        write_policy(folder, team, policy)
+    path = folder / "tollway.yaml"
+    path.write_text(json.dumps({"policies": "teams", "prices": ["prices.toml"], "data": "data", **config}, indent=1))
+    return path
+
+
+def write_policy(folder: Path, team: str, policy: Mapping[str, Any] | str) -> None:
+    text = policy if isinstance(policy, str) else json.dumps({"team": team, **policy}, indent=1)
+    (folder / "teams" / f"{team}.yaml").write_text(text)
+
+
+ENV = {"PROVIDER_KEY": "sk-provider-canary-0123456789"}
+
+
+# the gateway
+
+
+class Running:
+    """What both kinds of running gateway share: keys, and looking things up as a client would."""
+
+    url: str
+    folder: Path
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str] = {}
+
+    @property
+    def admin_key(self) -> str:
+        return (self.folder / "data" / "keys" / "admin").read_text().strip()
+
+    def ask(self, method: str, path: str, key: str | None = None, **request: Any) -> httpx.Response:
+        """One request with a key, the admin's if none is named."""
+        headers = {"authorization": f"Bearer {self.admin_key if key is None else key}", **request.pop("headers", {})}
+        return httpx.request(method, self.url + path, headers=headers, trust_env=False, timeout=20, **request)
+
+    def make_key(self, team: str, **fields: Any) -> dict[str, Any]:
+        answer = self.ask("POST", "/tollway/admin/keys", json={"team": team, **fields})
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    def key(self, team: str = "plain") -> str:
+        """A key of the team, made once."""
+        if team not in self._keys:
+            self._keys[team] = self.make_key(team)["key"]
+        return self._keys[team]
+
+    def chat(self, body: Any, team: str = "plain", path: str = "/v1/chat/completions", **request: Any) -> httpx.Response:
+        """A call with a team's key; a body that is bytes travels as it is."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"content-type": "application/json", **request.pop("headers", {})}
+        return self.ask("POST", path, self.key(team), content=content, headers=headers, **request)
+
+    def call(self, call_id: str) -> dict[str, Any]:
+        """`GET /tollway/calls/{id}`; waits until the call is booked."""
+
+        def found() -> Any:
+            answer = self.ask("GET", f"/tollway/calls/{call_id}")
+            return answer.json() if answer.status_code == 200 else None
+
+        booked: dict[str, Any] = until(found, f"call {call_id} in the ledger")
+        return booked
+
+    def booked(self, site: Site, count: int = 1) -> list[dict[str, Any]]:
+        """All calls for the site's model, oldest first, once there are `count`."""
+
+        def found() -> Any:
+            rows = self.ask("GET", f"/tollway/usage?by=call_id&model={site.model}").json()["rows"]
+            return [row["call_id"] for row in rows] if len(rows) >= count else None
+
+        return [self.call(call_id) for call_id in sorted(until(found, f"{count} booked calls of {site.model}"))]
+
+    def metric(self, name: str) -> float:
+        """Sum of all series of that name."""
+        lines = self.ask("GET", "/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+
+class Gateway(Running):
+    """The gateway in a thread of this process: what its loop does can be looked at."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], policies: Mapping[str, Any], prices: str = PRICES) -> None:
+        super().__init__()
+        self.folder = folder
+        path = write_files(folder, config, policies, prices)
+        asgi = app.build(settings.load(path, {**os.environ, **ENV}))
+        self._server = server(asgi, drain_s=1)
+        sock = bind("127.0.0.1", 0, "--port")
+        self.port = sock.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, args=(sock,), daemon=True, name="gateway")
+        self._thread.start()
+        until(lambda: self._server.started or not self._thread.is_alive(), "the gateway to start")
+        assert self._server.started, "the gateway did not start; see the log"
+
+    def _serve(self, sock: socket.socket) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._server.serve(sockets=[sock]))
+
+    def tasks(self) -> list[str]:
+        """Names of the tasks in the gateway's loop that serve calls."""
+
+        async def names() -> list[str]:
+            return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+        return asyncio.run_coroutine_threadsafe(names(), self.loop).result(5)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the gateway did not stop"
+
+    def __enter__(self) -> Gateway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["gateway.cli", "tests.build"])
+
+
+class Process(Running):
+    """The gateway as a process of its own, started as `tollway serve`: for signals, crashes and logs."""
+
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any] | None = None, policies: Mapping[str, Any] | None = None,
+        prices: str = PRICES, env: Mapping[str, str] | None = None, port: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.folder = folder
+        if config is not None:
+            write_files(folder, config, policies or {}, prices)
+        self.log = folder / "log"
+        self.env = {**ENV, **(env or {})}
+        self._port = port
+        self.start()
+
+    def start(self) -> None:
+        self.port = self._port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        argv = ["serve", "--config", str(self.folder / "tollway.yaml"), "--port", str(self.port)]
+        self.process = _forks.Process(target=run_command, args=(argv, self.env, str(self.log)), daemon=True)
+        self.process.start()
+        until(lambda: self._ready() or not self.process.is_alive(), "the gateway to start", 20)
+        if not self.process.is_alive():
+            raise NotStarted(self.text())
+
+    def _ready(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=2).status_code == 200
+        return False
+
+    def text(self) -> str:
+        """All it has printed and logged."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._signal(signal.SIGKILL)
+        self.process.join(10)
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting."""
+        self._signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = 20.0) -> int | None:
+        """Its exit status."""
+        self.process.join(timeout_s)
+        return self.process.exitcode
+
+    def close(self) -> None:
+        if self.process.is_alive():
+            self.terminate()
+            if self.wait(5) is None:
+                self.kill()
+
+    def _signal(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class NotStarted(Exception):
+    """What it said when it did not start."""
+
+
+def run_command(argv: list[str], env: Mapping[str, str], log: str) -> None:
+    """`tollway ARGV` in a process that was forked for it."""
+    os.environ.update(env)
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    sys.stdout = sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0), write_through=True)
+    for handler in list(logging.root.handlers):
+        logging.root.removeHandler(handler)
+    cli.main(argv)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def command(*argv: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """`tollway ARGV` in this process: exit status and all output."""
+    from click.testing import CliRunner
+
+    result = CliRunner().invoke(cli.main, list(argv), env=dict(env or {}))
+    return result.exit_code, result.output
+
+
+# what model servers say
+
+
+def chat_body(model: str, text: str = "Say hello.", **fields: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+
+
+def messages_body(model: str, text: str = "Say hello.", **fields: Any) -> dict[str, Any]:
+    return {"model": model, "max_tokens": 64, "messages": [{"role": "user", "content": text}], **fields}
+
+
+def chat_answer(text: str = "Hello there.", usage: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """What an OpenAI-shaped server answers: 100 prompt tokens, 60 of them cached, 5 of output."""
+    usage = {
+        "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, "prompt_tokens_details": {"cached_tokens": 60},
+    } if usage is None else usage  # fmt: skip
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return {
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1_790_000_000, "model": "m-served",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}], "usage": dict(usage), **fields,
+    }  # fmt: skip
+
+
+def messages_answer(text: str = "Hello there.", **fields: Any) -> dict[str, Any]:
+    """What an Anthropic-shaped server answers: 40 uncached, 60 cached, 5 of output."""
+    return {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "m-served",
+        "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "stop_sequence": None,
+        "usage": {"input_tokens": 40, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 60, "output_tokens": 5}, **fields,
+    }  # fmt: skip
+
+
+def data(document: Any) -> bytes:
+    return b"data: " + json.dumps(document, separators=(",", ":")).encode() + b"\n\n"
+
+
+def chat_chunk(delta: Mapping[str, Any], finish: str | None = None, **fields: Any) -> bytes:
+    choices = [{"index": 0, "delta": dict(delta), "finish_reason": finish}]
+    return data({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_790_000_000, "model": "m-served",
+                 "choices": choices, **fields})  # fmt: skip
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def chat_usage(usage: Mapping[str, Any] | None = None) -> bytes:
+    """The last chunk of a stream whose usage was asked for."""
+    usage = chat_answer()["usage"] if usage is None else usage
+    return data({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_790_000_000, "model": "m-served",
+                 "choices": [], "usage": usage})  # fmt: skip
+
+
+def chat_stream(*texts: str, usage: bool = True) -> list[bytes]:
+    """An OpenAI stream, one chunk an event."""
+    texts = texts or ("Hello", " there.")
+    start = chat_chunk({"role": "assistant", "content": ""})
+    parts = [start, *(chat_chunk({"content": text}) for text in texts), chat_chunk({}, "stop")]
+    return [*parts, *([chat_usage()] if usage else []), DONE]
+
+
+def event(document: Mapping[str, Any]) -> bytes:
+    return b"event: %s\n" % str(document["type"]).encode() + data(document)
+
+
+def messages_start() -> bytes:
+    message = {**messages_answer(), "content": [], "stop_reason": None}
+    message["usage"] = {**message["usage"], "output_tokens": 1}
+    return event({"type": "message_start", "message": message})
+
+
+def messages_text(*texts: str) -> list[bytes]:
+    deltas = [event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}) for text in texts]
+    return [event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}), *deltas]
+
+
+def messages_finish() -> list[bytes]:
+    return [
+        event({"type": "content_block_stop", "index": 0}),
+        event({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 5}}),
+    ]  # fmt: skip
+
+
+STOP = event({"type": "message_stop"})
+
+
+def messages_stream(*texts: str) -> list[bytes]:
+    """An Anthropic stream, one chunk an event."""
+    return [messages_start(), *messages_text(*(texts or ("Hello", " there."))), *messages_finish(), STOP]
+
+
+@contextlib.contextmanager
+def expecting(seconds: float) -> Iterator[None]:
+    """Fails if the block takes longer; generous, for the machine is shared."""
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"took {took:.2f} s"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.events import Ended, Event, Failed, Finished, RefusalDelta, Started, TextDelta, ThinkingDelta, ToolDelta, ToolStart, Used
+from gateway.core.usage import TokenUsage
+from gateway.dialects import anthropic_answer, sse
+from gateway.dialects.sse import Frame, Malformed
+from tests.dialects.play import wire
+
+
+def decoded(raw: bytes) -> list[Event]:
+    decode = anthropic_answer.decoder()
+    frames = [frame for piece in sse.Splitter().feed(raw) if (frame := sse.parse(piece)) is not None]
+    return [event for frame in frames for event in decode(frame)]
+
+
+def test_frames_become_events() -> None:
+    """Tool calls count from 0, signed blocks come whole when they close, and a call without arguments has an empty object."""
+    found = decoded(wire("anthropic_messages/tools.sse"))
+    assert [each for each in found if not isinstance(each, Used)] == [
+        Started("msg_01X", "claude-sonnet-5"), ThinkingDelta("Two cities."),
+        ThinkingDelta(raw={"type": "thinking", "thinking": "Two cities.", "signature": "U2ln"}),
+        ThinkingDelta(raw={"type": "redacted_thinking", "data": "UmVk"}), TextDelta("Checking both."),
+        ToolStart(0, "toolu_01", "weather"), ToolDelta(0, '{"city":'), ToolDelta(0, ' "Oslo"}'), ToolStart(1, "toolu_02", "now"), ToolDelta(1, "{}"),
+        Finished("tool_use"), Ended(),
+    ]
+    used = [each for each in found if isinstance(each, Used)]
+    assert [(each.usage.output, each.usage.flags, each.served_tier) for each in used] == [(3, ("output_provisional",), "standard"), (655, (), "standard")]
+    assert used[-1].usage.cache_write == {"5m": 1800, "1h": 0}
+
+
+def test_an_error_event() -> None:
+    """It has the message and its type."""
+    assert anthropic_answer.decoder()(Frame(b"", "error", b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}')) == [Failed("busy", "overloaded_error")]
+
+
+def test_a_whole_answer_becomes_events() -> None:
+    """The same events for a body."""
+    assert anthropic_answer.events(orjson.loads(wire("anthropic_messages/answer.json"))) == [
+        Started("msg_01Y", "claude-sonnet-5"), ThinkingDelta("Hm."), ThinkingDelta(raw={"type": "thinking", "thinking": "Hm.", "signature": "U2ln"}),
+        TextDelta("Checking."), ToolStart(0, "toolu_01", "weather"), ToolDelta(0, '{"city":"Oslo","n":1.0}'),
+        Used(TokenUsage(uncached=12, cache_read=42000, cache_write={"5m": 1800, "1h": 0}, output=88, other={"web_search_requests": 2, "web_fetch_requests": 1}), "standard"),
+        Finished("tool_use"),
+    ]
+
+
+@pytest.mark.parametrize(("events", "content", "reason"), [
+    ([TextDelta("a"), Finished("stop")], [{"type": "text", "text": "a"}], "end_turn"),
+    ([RefusalDelta("no"), Finished("stop")], [{"type": "text", "text": "no"}], "refusal"),
+    ([ThinkingDelta("hm"), TextDelta("")], [{"type": "thinking", "thinking": "hm", "signature": ""}], "end_turn"),
+    ([ToolStart(0, "a", "t"), ToolDelta(0, ""), Finished("stop")], [{"type": "tool_use", "id": "a", "name": "t", "input": {}}], "tool_use"),
+    ([ToolStart(0, "a", "t"), ToolDelta(0, '{"x":'), Finished("length")], [{"type": "tool_use", "id": "a", "name": "t", "input": {}}], "max_tokens"),
+    ([Finished("stop_sequence", "END")], [], "stop_sequence"),
+])
+def test_events_become_an_answer(events: list[Event], content: list[Any], reason: str) -> None:
+    """Blocks in order, nothing empty, and the stop reason from what was sent."""
+    body = orjson.loads(anthropic_answer.render_answer([Started("x", "m"), *events]))
+    assert (body["content"], body["stop_reason"]) == (content, reason)
+    assert body["usage"] == {"input_tokens": 0, "output_tokens": 0}
+
+
+def test_arguments_that_are_no_object_are_malformed() -> None:
+    """Unless the token limit cut them, they cannot be a tool's input."""
+    with pytest.raises(Malformed):
+        anthropic_answer.render_answer([ToolStart(0, "a", "t"), ToolDelta(0, '{"x":'), Finished("tool_use")])
