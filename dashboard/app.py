@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 from types import ModuleType
 from zoneinfo import available_timezones
 
@@ -21,6 +22,8 @@ PAGES: dict[str, tuple[ModuleType, str]] = {
     "Caching": (caching, ":material/cached:"),
     "Calls": (calls, ":material/list_alt:"),
 }
+ICON = str(Path(__file__).with_name("icon.svg"))
+"""A file: for the browser's tab Streamlit would fetch a named symbol or emoji from a CDN."""
 REFRESH_S, RETRY_S = 5, 3
 ZONES = ("UTC", *sorted(zone for zone in available_timezones() if "/" in zone and not zone.startswith(("Etc/", "posix/"))))
 
@@ -32,7 +35,7 @@ _STYLE = """<style>
 
 
 def main() -> None:
-    st.set_page_config("Tollway", ":material/toll:", layout="wide", initial_sidebar_state="auto")
+    st.set_page_config("Tollway", ICON, layout="wide", initial_sidebar_state="auto")
     st.html(_STYLE)
     try:
         viewer = login.viewer()
@@ -95,10 +98,7 @@ def _filters(viewer: Viewer) -> Callable[[int], View]:
     range_ = st.selectbox("Time", list(RANGES), format_func=RANGES.__getitem__, key="range")
     dates = _dates() if range_ == "custom" else None
     tz = st.selectbox("Time zone", ZONES, key="tz")
-    if viewer.team is not None:
-        teams = [viewer.team]
-    else:
-        teams = st.multiselect("Teams", _teams(), key="team", placeholder="All teams")
+    teams = [viewer.team] if viewer.team is not None else _choose_teams()
     return lambda now_us: view(range_ or DEFAULT_RANGE, tz or "UTC", teams, now_us, dates)
 
 
@@ -107,13 +107,13 @@ def _dates() -> tuple[date, date] | None:
     return (chosen[0], chosen[1]) if isinstance(chosen, tuple) and len(chosen) == 2 else None
 
 
-def _teams() -> list[str]:
-    """Teams there are, and those that the address names: a team that is gone is still shown as chosen."""
+def _choose_teams() -> list[str]:
+    """Of those there are, and those that the address names: a team that is gone is still shown as chosen."""
     try:
         found = data.values("team", data.Slice())
     except LedgerUnavailable:
         found = []
-    return sorted({*found, *st.session_state.get("team", [])})
+    return st.multiselect("Teams", sorted({*found, *st.session_state["team"]}), key="team", placeholder="All teams")
 
 
 def _address(name: str) -> str:

@@ -15,7 +15,9 @@ from dashboard.view import View
 Good = Literal["normal", "inverse", "off", "none"]
 NOTHING = ":material/search_off:"
 MONEY = st.column_config.NumberColumn(format="$%.6f")
-_COUNTS = ("calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced")
+_COUNTS = (
+    "calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced",
+)  # fmt: skip
 _COLUMNS: Mapping[str, Any] = {
     "cost": MONEY,
     "cost if uncached": MONEY,

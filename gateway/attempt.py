@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from gateway import dialects
 from gateway.backends.fleet import Target
 from gateway.backends.upstream import (
     Broken,
+    Dropped,
     Stalled,
     Stopped,
     Unanswered,
@@ -36,6 +38,7 @@ from gateway.relay import Client
 
 _TRY_ELSEWHERE = frozenset({401, 403, 429, 503, 529})
 _CREDENTIALS = frozenset({401, 403})
+_JSON = (b"content-type", b"application/json")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,10 +108,11 @@ class Attempt:
                 self.stop.set()
         try:
             response = await upstream.send(self.target, request, self._request_headers(), self.stop)
-        except Stopped:
-            await self._settle("client_gone" if self.outcome.sent else "failed", "the client left before an answer")
+        except Stopped as stopped:
+            self.outcome.sent = stopped.sent
+            await self._settle("client_gone", "the client left before an answer")
             return
-        except Unreachable as error:
+        except (Unreachable, Dropped) as error:
             raise await self._next("failed", error) from error
         except (Broken, Unanswered) as error:
             self.outcome.sent = True
@@ -150,9 +154,7 @@ class Attempt:
             raise error
         self.outcome.retry_after_s = retry_after_s(response)
         shown = dialects.upstream_error(self.call.dialect, self.target.dialect, status, body)
-        headers = [*self.headers, *incoming(response)]
-        if not any(name == b"content-type" for name, _ in headers):
-            headers.append((b"content-type", b"application/json"))
+        headers = [*self.headers, *(h for h in incoming(response) if h[0] != b"content-type"), _JSON]
         if status in _TRY_ELSEWHERE:
             if status in _CREDENTIALS:
                 refusal = UpstreamError("the model backend does not accept the gateway's credentials; tell the operator")
@@ -176,6 +178,7 @@ class Attempt:
         self.outcome.observed = observed
         if observed.error is not None:
             raise await self._next("failed", UpstreamError(observed.error))
+        self.outcome.produced = partial(dialects.answer_text, self.target.dialect, raw)
         told = await self._settle("ok", None)
         headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
         await client.respond(response.status_code, headers, body)
@@ -196,7 +199,7 @@ class Attempt:
                     self._first_token()
                 if out:
                     if not client.started:
-                        if relay.observed.error is not None:
+                        if relay.observed.error is not None and not relay.started:
                             break
                         await client.start(response.status_code, headers)
                     await client.send(out)
@@ -213,7 +216,9 @@ class Attempt:
             outcome.observed = relay.observed
             await self._settle(_status_of(error), str(error))
             if not client.started:
-                raise
+                if not relay.started:
+                    raise
+                await client.start(response.status_code, headers)
             await client.end(relay.fail(error))
 
     async def _end_of_stream(

@@ -22,7 +22,6 @@ from router_policies.rules import Budget, Policy
 from router_policies.types import Ranked
 
 _HOLD_US = 15 * 60 * 1_000_000
-_SCOPES = ("team", "project", "key")
 
 
 class Holds:
@@ -88,7 +87,6 @@ class Holds:
 def rules_of(budgets: Sequence[Budget]) -> tuple[BudgetRule, ...]:
     """A policy's budgets as the budget store knows them."""
     return tuple(
-        BudgetRule(name=b.name, limit_nanos=b.limit_nano_usd, window=b.window, timezone=b.timezone, scope=b.scope)  # type: ignore[arg-type]
+        BudgetRule(name=b.name, limit_nanos=b.limit_nano_usd, window=b.window, timezone=b.timezone, scope=b.scope)
         for b in budgets
-        if b.scope in _SCOPES
     )

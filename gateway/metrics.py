@@ -23,6 +23,9 @@ class Metrics:
         self._cost = Counter("tollway_cost_usd", "Cost in dollars, as far as prices are known", lane, registry=registry)
         self._unpriced = Counter("tollway_unpriced_attempts", "Attempts whose price is not known", lane, registry=registry)
         self._refused = Counter("tollway_refused_calls", "Calls refused before any attempt", ["code"], registry=registry)
+        self._rule_errors = Counter(
+            "tollway_rule_errors", "Policy rules whose condition failed while it ran", ["team", "rule"], registry=registry
+        )
         self._first = Histogram(
             "tollway_first_token_seconds", "Time to the first token", ["backend", "lane"], buckets=_FIRST_TOKEN_S,
             registry=registry,
@@ -43,6 +46,9 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         self._child(self._refused, code).inc()
+
+    def rule_failed(self, team: str, rule: str) -> None:
+        self._child(self._rule_errors, team, rule).inc()
 
     def attempt(
         self, team: str, backend: str, lane: str, latency_class: str, status: str, tokens: TokenUsage, cost_nanos: int | None,

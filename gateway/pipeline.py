@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,8 @@ from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
+Parts = Sequence[tuple[int, int]]
+"""Byte ranges of a body's prompt, in the order in which the provider renders them."""
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 
@@ -63,13 +65,18 @@ class Pipeline:
         via.rates.admit(team, policy.limits.requests_per_minute)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
-        call, changes = self._normalized(call, policy)
+        parts = dialects.messages(call.dialect, call.body, call.sketch)
+        call, changes = self._normalized(call, policy, parts)
+        if changes:
+            parts = dialects.messages(call.dialect, call.body, call.sketch)
         model = resolve_model(policy, sketch.model).model
-        links = chain(team, model, call.body, dialects.messages(call.dialect, call.body, call.sketch))
+        links = chain(team, model, call.body, parts)
         lanes = via.fleet.snapshot()
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
         decision = decide(policy, _ask(call, prompt_tokens, cached), lanes)
+        for rule in decision.rule_errors:
+            via.metrics.rule_failed(team, rule)
         if not decision.ranked:
             raise _nobody(decision, lanes)
         return Plan(
@@ -82,10 +89,10 @@ class Pipeline:
             cached=cached,
         )
 
-    def _normalized(self, call: Call, policy: Policy) -> tuple[Call, list[Change]]:
+    def _normalized(self, call: Call, policy: Policy, parts: Parts) -> tuple[Call, list[Change]]:
         rules, level = policy.normalize, policy.normalize.level
         bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
-        if level == "off" or bypass or _held_out(call, rules.hold_out):
+        if level == "off" or bypass or _held_out(call, parts, rules.hold_out):
             return call, []
         changes = normalize(self._via.forms, level, call.tenant.team, call.body, call.sketch.spans, rules.passes)
         body, sketch = dialects.edit(call.body, call.sketch, {change.field: change.value for change in changes})
@@ -151,11 +158,10 @@ def _permit(call: Call, policy: Policy) -> None:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
 
 
-def _held_out(call: Call, share: float) -> bool:
+def _held_out(call: Call, parts: Parts, share: float) -> bool:
     """Whole sessions are held out: the choice hangs on what all turns of a conversation share, its beginning."""
     if share <= 0.0:
         return False
-    parts = dialects.messages(call.dialect, call.body, call.sketch)
     start, end = parts[min(1, len(parts) - 1)] if parts else (0, 0)
     draw = hashlib.blake2b(call.body[start:end], digest_size=4, key=call.tenant.team.encode()[:64]).digest()
     return int.from_bytes(draw) < share * 2**32

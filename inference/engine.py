@@ -157,6 +157,8 @@ class Engine:
         self._stopping = False
         self._jobs: dict[Request, _Job] = {}
         self._prefill_speed = 400.0
+        self._preempted = 0
+        self.metrics.start_at_zero(lane.tier for lane in (FAST, STANDARD))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -381,6 +383,8 @@ class Engine:
         decode = sum(len(work.tokens) for work in works if work.decode)
         prefill = sum(len(work.tokens) for work in works if not work.decode)
         self.metrics.add("engine_steps_total")
+        self.metrics.add("num_preemptions_total", self.scheduler.preemptions - self._preempted)
+        self._preempted = self.scheduler.preemptions
         self.metrics.add("step_seconds_total", seconds)
         self.metrics.add("computed_rows_total", decode, kind="decode")
         self.metrics.add("computed_rows_total", prefill, kind="prefill")

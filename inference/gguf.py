@@ -7,6 +7,7 @@ allocated, so a damaged or lying file ends in a named `GGUFError`, never in a cr
 import math
 import mmap
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -239,7 +240,7 @@ def _bf16(raw: Bytes) -> Floats:
     return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-_DEQUANTIZE = {
+_DEQUANTIZE: dict[str, Callable[[Bytes], Floats]] = {
     "F32": lambda raw: raw.view(np.float32),
     "F16": _f16,
     "Q4_0": _q4_0,

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +70,7 @@ class Linear:
         sizes = self.groups.split(rows.shape[0])
         if len(sizes) == 1:
             return self._product(rows)
-        return torch.cat([self._product(part) for part in rows.split(sizes)])
+        return torch.cat([self._product(part) for part in torch.split(rows, list(sizes))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _check(kind: str, samples: Sequence[Matrix]) -> tuple[RowGroups, str, bool]:
     widths = [sample.dense.shape[1] for sample in samples]
     groups = _row_groups(products, widths)
     took = _seconds(products, widths, groups.padded(8))
-    plain = _seconds([lambda x, w=sample.dense: F.linear(x, w) for sample in samples], widths, 8)
+    plain = _seconds([partial(F.linear, weight=sample.dense) for sample in samples], widths, 8)
     note = (
         f"error {error:.1e}, {'exact' if groups.exact else 'NOT exact'} in groups of {groups.sizes[0]} to "
         f"{groups.sizes[-1]}, 8 rows {took * 1e3:.2f} ms (plain fp32 {plain * 1e3:.2f} ms)"
@@ -159,22 +159,22 @@ def _seconds(products: Sequence[Product], widths: Sequence[int], rows: int) -> f
 
 def _fp32(matrix: Matrix) -> Product:
     weight = matrix.dense
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return lambda x: F.linear(x, weight)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
-    return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")  # type: ignore[no-any-return]
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
 def _fp16(matrix: Matrix) -> Product:
     packed = torch.ops.quantized.linear_prepack_fp16(matrix.dense, None)
     multiply = torch.ops.quantized.linear_dynamic_fp16
-    return lambda x: multiply(x, packed)  # type: ignore[no-any-return]
+    return lambda x: multiply(x, packed)
 
 
 def _bf16(matrix: Matrix) -> Product:
     packed = torch.ops.mkldnn._reorder_linear_weight(matrix.dense.bfloat16(), 1)
     multiply = torch.ops.mkldnn._linear_pointwise
-    return lambda x: multiply(x.bfloat16(), packed, None, "none", [], "").float()  # type: ignore[no-any-return]
+    return lambda x: multiply(x.bfloat16(), packed, None, "none", [], "").float()
 
 
 def _int4(matrix: Matrix) -> Product:
@@ -186,7 +186,7 @@ def _int4(matrix: Matrix) -> Product:
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q, 1)
     scales = torch.stack([d.t(), (m + 8 * d).t()], dim=-1).bfloat16().contiguous()
     multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-    return lambda x: multiply(x.bfloat16(), packed, _INT4_GROUP, scales).float()  # type: ignore[no-any-return]
+    return lambda x: multiply(x.bfloat16(), packed, _INT4_GROUP, scales).float()
 
 
 KINDS: dict[str, Callable[[Matrix], Product]] = {"fp32": _fp32, "fp16": _fp16, "bf16": _bf16, "int4": _int4}

@@ -37,6 +37,7 @@ HISTOGRAMS = {
     "request_queue_time_seconds": "Arrival to admission.",
     "e2e_request_latency_seconds": "Arrival to end.",
 }
+_PER_TIER = ("prompt_tokens_total", "prompt_tokens_cached_total", "generation_tokens_total")
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -56,6 +57,12 @@ class Metrics:
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = {name: defaultdict(float) for name in COUNTERS}
         self._histograms: dict[str, dict[Labels, _Histogram]] = {name: defaultdict(_Histogram) for name in HISTOGRAMS}
+
+    def start_at_zero(self, tiers: Iterable[str]) -> None:
+        """Make the token counters of every tier exist, so that a first scrape has something to subtract from."""
+        for tier in tiers:
+            for name in _PER_TIER:
+                self.add(name, 0, service_tier=tier)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         """Count something."""

@@ -52,10 +52,11 @@ class _Build:
             team=file.team, version=_version(file, classes), description=file.description, file=self.document.file,
             classes=MappingProxyType(classes), default_class=file.default_class, models=models,
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
-            normalize=_normalize(file), unpriced=file.unpriced, ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
+            normalize=_normalize(file), unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
+            ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
             limits=Limits(**file.limits.model_dump()), hang_up=file.hang_up,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),
-            capture=file.capture, tests=self._tests(classes),
+            tests=self._tests(classes),
         )  # fmt: skip
 
     def _classes(self) -> dict[str, Klass]:

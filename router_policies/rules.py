@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Level = Literal["off", "lossless", "equivalent", "relocating"]
 Window = Literal["total", "day", "week", "month"]
-Scope = Literal["team", "key", "project", "user", "model", "run"]
+Scope = Literal["team", "project", "key"]
+Unpriced = Literal["refuse", "ceiling", "allow"]
 
 
 class RuleFailed(Exception):
@@ -140,10 +141,9 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     budgets: tuple[Budget, ...] = ()
     normalize: Normalize = field(default_factory=Normalize)
-    unpriced: Literal["refuse", "ceiling"] = "refuse"
+    unpriced: Unpriced = "allow"
     ceiling_usd_per_mtok: float | None = None
     limits: Limits = field(default_factory=Limits)
     hang_up: Literal["cancel", "drain"] = "cancel"
     backends: tuple[Glob, ...] = ()  # those allowed; empty: all
-    capture: bool = False
     tests: tuple[PolicyTest, ...] = ()

@@ -126,7 +126,7 @@ class BudgetPart(_Part):
     on_exhausted: Literal["reject"] = "reject"
     """What happens to a call that does not fit any more."""
     scope: Scope = "team"
-    """Whose spending counts together; `team` and `key` are in force now."""
+    """Whose spending counts together; the team's, each project's or each key's."""
 
 
 class NormalizePart(_Part):
@@ -216,8 +216,8 @@ class TeamFile(_Part):
     """Limits of spending."""
     normalize: Level | NormalizePart = NormalizePart()
     """How far prompts may be rewritten: a level, or level, hold_out and passes."""
-    unpriced: Literal["refuse", "ceiling"] = "refuse"
-    """What to do with a model whose price is not known: refuse it, or reckon with ceiling_usd_per_mtok."""
+    unpriced: Literal["refuse", "ceiling", "allow"] | None = None
+    """A model without a price: refuse (default with budgets), reckon with a ceiling, or allow (default without)."""
     ceiling_usd_per_mtok: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
     """Dollars per million tokens of any class, for what has no price; needed with `unpriced: ceiling`."""
     limits: LimitsPart = LimitsPart()
@@ -226,8 +226,6 @@ class TeamFile(_Part):
     """When the client goes away: stop the upstream, or let it end."""
     backends: BackendsPart = BackendsPart()
     """Where the team's calls may go."""
-    capture: bool = False
-    """Keep prompts and answers; off unless the team says so."""
     tests: list[TestPart] = Field(default=[], max_length=500)
     """Examples that `tollway policy test` checks."""
 

@@ -29,6 +29,8 @@ from router_policies.problems import BadFile, Problem, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+MAX_LINE = 10_000
+MAX_VALUES = 20_000  # reading costs about 0.1 ms each, and the gateway reads while it serves
 
 Path_ = tuple[str | int, ...]
 Json = Any
@@ -81,6 +83,9 @@ def dotted(path: Path_) -> str:
 def read(text: str, file: str) -> Document:
     """Raises BadFile where the text cannot be read to its end; lesser problems stand in the document."""
     builder = _Builder(file)
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > MAX_LINE:
+            raise BadFile([Problem(file, number, 1, "", f"has a line of more than {MAX_LINE} characters")])
     try:
         data = builder.document(YAML(typ="rt").parse(text))
     except (YAMLError, RecursionError, ValueError) as error:
@@ -117,6 +122,8 @@ class _Builder:
 
     def _node(self, event: Any, events: Iterator[Any], path: Path_, depth: int) -> Json:
         self.values[path] = self._mark(event)
+        if len(self.values) > MAX_VALUES:
+            raise BadFile([*self.problems, self._problem(event, path, f"has more than {MAX_VALUES} values")])
         if isinstance(event, AliasEvent):
             self._say(event, path, "is a YAML alias (*name), which is not allowed: write the value out, or use `extends`")
             return None

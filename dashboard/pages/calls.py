@@ -9,6 +9,7 @@ from dashboard import data, format, parts
 from dashboard.data import Viewer
 from dashboard.view import View
 
+HINT = "start of a call's id, or a whole run, key, model or status"
 LIMITS = (50, 200, 1_000)
 _SHOWN = ("at", "team", "model", "lane", "class", "status", "attempts", "input_total", "cache_read", "output", "first_token_ms",
           "total_ms", "cost_usd", "run", "client", "id")  # fmt: skip
@@ -27,11 +28,11 @@ def page(view: View, viewer: Viewer) -> None:
     if parts.empty(view, viewer):
         return
     left, right = st.columns([4, 1])
-    search = left.text_input("Search", key="search", placeholder="start of a call id, a run, key, model or status", max_chars=200)
+    search = left.text_input("Search", key="search", placeholder=HINT, max_chars=200)
     limit = right.selectbox("At most", LIMITS, key="limit")
     found = data.call_list(view.part, search.strip(), limit)
     if not found:
-        st.info("Nothing matches. A search is the start of a call id, or a whole run, key, model or status.", icon=parts.NOTHING)
+        st.info(f"Nothing matches. Search for the {HINT}.", icon=parts.NOTHING)
     else:
         _pick(_list(found, view.tz), found)
     if chosen := str(st.query_params.get("call", "")):
@@ -98,11 +99,12 @@ def _call(call_id: str, viewer: Viewer) -> None:
 def _attempt(attempt: dict[str, Any]) -> dict[str, Any]:
     tokens = attempt["tokens"]
     return {
-        "backend": attempt["backend"], "model": attempt["upstream_model"], "lane": attempt["lane"], "tier": attempt["served_tier"],
-        "status": attempt["status"], "http": attempt["http_status"], "first token": format.ms(attempt["first_token_ms"]),
-        "total": format.ms(attempt["total_ms"]), "uncached": tokens["uncached"], "cache read": tokens["cache_read"],
-        "cache write": sum(tokens["cache_write"].values()), "output": tokens["output"], "reasoning": tokens["reasoning"],
-        "counted by": attempt["tokens_from"], "cost": attempt["cost_usd"] or "not priced", "prices": ", ".join(attempt["price_rows"]),
+        "backend": attempt["backend"], "model": attempt["upstream_model"], "lane": attempt["lane"],
+        "tier": attempt["served_tier"], "status": attempt["status"], "http": attempt["http_status"],
+        "first token": format.ms(attempt["first_token_ms"]), "total": format.ms(attempt["total_ms"]),
+        "uncached": tokens["uncached"], "cache read": tokens["cache_read"], "cache write": sum(tokens["cache_write"].values()),
+        "output": tokens["output"], "reasoning": tokens["reasoning"], "counted by": attempt["tokens_from"],
+        "cost": attempt["cost_usd"] or "not priced", "prices": ", ".join(attempt["price_rows"]),
     }  # fmt: skip
 
 

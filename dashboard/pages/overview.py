@@ -27,7 +27,8 @@ def page(view: View, viewer: Viewer) -> None:
         _cache(view)
     with right:
         parts.heading("First token by lane and class")
-        st.altair_chart(charts.spread(data.latency(("lane", "class"), view.part)), alt="First token, p50 to p95, by lane and class")
+        found = data.latency(("lane", "class"), view.part)
+        st.altair_chart(charts.spread(found), alt="First token, p50 to p95, by lane and class")
     parts.unpriced(now)
 
 
@@ -50,7 +51,8 @@ def _speed(view: View, now: Row) -> None:
     before = data.spend((), view.before).total if view.before else Row()
     earlier = {q.key: q.p95 for q in data.latency(("lane",), view.before)} if view.before else {}
     share, *others = st.columns(4)
-    parts.figure(share, "Cache share", format.share(now.cache_share), f"{now.cache_read:,} of {now.input_total:,} prompt tokens",
+    parts.figure(share, "Cache share", format.share(now.cache_share),
+                 f"{now.cache_read:,} of {now.input_total:,} prompt tokens",
                  format.points(now.cache_share, before.cache_share), "normal")
     for column, q in zip(others, data.latency(("lane",), view.part), strict=False):
         parts.figure(column, f"First token p95, {charts.name(q.key[0])}", format.ms(q.p95),

@@ -57,7 +57,8 @@ def _figures(total: Row) -> None:
     parts.figure(uncached, "Without caches", format.usd(total.uncached_cost_nanos),
                  f"{format.exact(total.uncached_cost_nanos)} had every prompt been computed afresh")
     parts.figure(prompt, "Prompt tokens", format.count(total.input_total), f"{total.input_total:,}")
-    parts.figure(output, "Output tokens", format.count(total.output), f"{total.output:,}, of which {total.reasoning:,} reasoning")
+    parts.figure(output, "Output tokens", format.count(total.output),
+                 f"{total.output:,}, of which {total.reasoning:,} reasoning")
     parts.figure(attempts, "Attempts", format.count(total.attempts), f"of {total.calls:,} calls")
 
 
@@ -68,7 +69,10 @@ def _cost(rows: Sequence[Row], ranking: Sequence[Row]) -> list[Point]:
     for row in rows:
         if row.cost_nanos is not None:
             nanos[charts.name(row.key[0]), charts.name(row.key[1]) if row.key[1] in top else OTHERS] += row.cost_nanos
-    return [{"when": when, "name": name, "value": cost / 1e9, "exact": format.exact(cost)} for (when, name), cost in nanos.items()]
+    return [
+        {"when": when, "name": name, "value": cost / 1e9, "exact": format.exact(cost)}
+        for (when, name), cost in nanos.items()
+    ]
 
 
 def _totals(rows: Sequence[Row]) -> list[Point]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 import httpx
 
 from gateway.backends.fleet import Target
-from gateway.backends.wire import Stop
+from gateway.backends.wire import NoAnswer, Stop
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -35,8 +35,14 @@ class Unreachable(UpstreamError):
     code = "upstream_unreachable"
 
 
+class Dropped(UpstreamError):
+    """The connection ended before a byte of an answer came: taken as not served, so it may go elsewhere."""
+
+    code = "upstream_broken"
+
+
 class Broken(UpstreamError):
-    """The connection broke after the request was sent; it may have been served and billed."""
+    """The connection broke in the middle of an answer; it has been served and may be billed."""
 
     code = "upstream_broken"
 
@@ -52,7 +58,11 @@ class Stalled(UpstreamTimeout):
 
 
 class Stopped(Exception):
-    """The exchange was ended from our side."""
+    """The exchange was ended from our side; `sent`: after the request had gone out."""
+
+    def __init__(self, *, sent: bool = True) -> None:
+        super().__init__()
+        self.sent = sent
 
 
 class Upstream:
@@ -62,7 +72,7 @@ class Upstream:
         self._transport = transport
 
     async def send(self, target: Target, body: bytes, headers: Iterable[tuple[str, str]], stop: Stop) -> httpx.Response:
-        """Returns when the answer's headers are there. Raises `Unreachable`, `Broken`, `Unanswered` or `Stopped`."""
+        """Returns when the answer's headers are there. Raises `Unreachable`, `Dropped`, `Broken`, `Unanswered`, `Stopped`."""
         request = httpx.Request(
             "POST",
             target.url,
@@ -76,11 +86,15 @@ class Upstream:
         try:
             response = await self._transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.PoolTimeout) as error:
-            raise _unless(stop, Unreachable("the model backend cannot be reached")) from error
+            if stop.is_set:
+                raise Stopped(sent=False) from error
+            raise Unreachable("the model backend cannot be reached") from error
+        except NoAnswer as error:
+            raise _unless(stop, Dropped("the model backend closed the connection without an answer")) from error
         except httpx.ReadTimeout as error:
             raise _unless(stop, Unanswered("the model backend did not answer in time")) from error
         except httpx.TransportError as error:
-            raise _unless(stop, Broken("the model backend closed the connection without an answer")) from error
+            raise _unless(stop, Broken("the model backend's answer cannot be read")) from error
         exchange = response.extensions.get("exchange")
         if exchange is not None:
             exchange.read_timeout_s = target.idle_timeout_s

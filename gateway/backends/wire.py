@@ -4,9 +4,9 @@ Why not httpx's own transport: its pool costs CPU with the square of its connect
 cancelled inside it. Here nothing is ever cancelled: a caller that wants to stop passes a `Stop` in the request's
 extensions and calls `stop.set()`; the socket is aborted and whoever waits gets `httpx.ReadError`.
 
-A connection that breaks before any byte of the answer is `RemoteProtocolError`: the request may have been served. Only
-`ConnectError` and `ConnectTimeout` mean that nothing was sent. Redirects are not followed, proxies are not used,
-cookies are not kept.
+A connection that ends before any byte of the answer is `NoAnswer`; one from the pool may just have been closed by a server
+that did not want to wait, so the request is then sent once more, on a fresh one. Only `ConnectError` and `ConnectTimeout`
+mean that nothing was sent. Redirects are not followed, proxies are not used, cookies are not kept.
 """
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ _HIGH_WATER_BYTES = 64 * 1024
 _MAX_IDLE_PER_HOST = 256
 
 Origin = tuple[str, str, int]
+
+
+class NoAnswer(httpx.RemoteProtocolError):
+    """The connection ended before any byte of the answer."""
 
 
 class Stop:
@@ -52,6 +56,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[_Connection], None]) -> None:
         self.idle_since = 0.0
         self.closed = False
+        self.reused = False
         self.exchange: _Exchange | None = None
         self._loop = loop
         self._give_back = give_back
@@ -152,7 +157,7 @@ class _Connection(asyncio.Protocol):
         if exchange.until_close and isinstance(error, httpx.RemoteProtocolError):
             exchange.done()
         else:
-            exchange.fail(error)
+            exchange.fail(error if self._head_bytes else NoAnswer(str(error)))
 
     def _break(self, error: httpx.TransportError) -> None:
         self._ended(error)
@@ -290,9 +295,25 @@ class WireTransport(httpx.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         timeout = request.extensions.get("timeout", {})
         stop: Stop | None = request.extensions.get("stop")
-        connection = await self._connection(loop, request, timeout.get("connect"))
+        connection = self._idle_connection(_origin(request)) or await self._connect(loop, request, timeout.get("connect"))
+        try:
+            return await self._exchange(loop, connection, request, timeout.get("read"), stop)
+        except NoAnswer:
+            if not connection.reused:
+                raise
+        connection = await self._connect(loop, request, timeout.get("connect"))
+        return await self._exchange(loop, connection, request, timeout.get("read"), stop)
+
+    async def _exchange(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: _Connection,
+        request: httpx.Request,
+        read_timeout_s: float | None,
+        stop: Stop | None,
+    ) -> httpx.Response:
         exchange = _Exchange(loop, connection, stop)
-        exchange.read_timeout_s = timeout.get("read")
+        exchange.read_timeout_s = read_timeout_s
         if stop is not None and stop.is_set:
             connection.abort()
             raise httpx.ConnectError("stopped before anything was sent", request=request)
@@ -313,24 +334,21 @@ class WireTransport(httpx.AsyncBaseTransport):
                 connection.abort()
         self._idle.clear()
 
-    async def _connection(
-        self, loop: asyncio.AbstractEventLoop, request: httpx.Request, timeout_s: float | None
-    ) -> _Connection:
-        url = request.url
-        origin = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
+    def _idle_connection(self, origin: Origin) -> _Connection | None:
         idle = self._idle.get(origin)
         oldest = time.monotonic() - self._keepalive_s
         while idle:
             connection = idle.pop()
             if not connection.closed and connection.idle_since > oldest:
+                connection.reused = True
                 return connection
             connection.abort()
-        return await self._connect(loop, origin, request, timeout_s)
+        return None
 
     async def _connect(
-        self, loop: asyncio.AbstractEventLoop, origin: Origin, request: httpx.Request, timeout_s: float | None
+        self, loop: asyncio.AbstractEventLoop, request: httpx.Request, timeout_s: float | None
     ) -> _Connection:
-        scheme, host, port = origin
+        scheme, host, port = origin = _origin(request)
         idle = self._idle.setdefault(origin, [])
 
         def give_back(connection: _Connection) -> None:
@@ -354,6 +372,11 @@ class WireTransport(httpx.AsyncBaseTransport):
         if self._verify is None:
             self._verify = ssl.create_default_context()
         return self._verify
+
+
+def _origin(request: httpx.Request) -> Origin:
+    url = request.url
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
 def _head(request: httpx.Request, body_bytes: int) -> bytes:

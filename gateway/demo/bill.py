@@ -88,6 +88,7 @@ def _routing(gateway: Asked, sums: Json, calls: Sequence[Json]) -> Json:
         "all_fast_usd": usd(everything),
         "saved_usd": usd(everything - nanos(cost)),
         "price_row": name,
+        "price_source": row["source"],
         "how": f"the same tokens at the price row of the fast lane's own calls, {name}",
     }
 

@@ -58,8 +58,8 @@ class Shown:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def _line(self, side: Side, session: Session, sent: Sequence[Turn]) -> None:
-        code = sent[-1].code if sent else None
-        turns = f"{len(sent)} of {len(session.turns)} turns" + (f", then {code}" if code else "")
+        answered, code = sum(turn.code is None for turn in sent), sent[-1].code if sent else None
+        turns = f"{answered} of {len(session.turns)} turns answered" + (f", then {code}" if code else "")
         passed = time.monotonic() - self._since
         self.say(f"{passed:6.1f} s  {side.team} {self._done[side.team]}/{self._sessions}: {session.id}, {turns}")
 

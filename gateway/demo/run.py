@@ -158,6 +158,8 @@ def _on_interrupt(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 def _print(console: Console, done: _Done) -> None:
+    if not console.is_terminal:
+        console.width = max(console.width, 100)
     how = "stopped after" if done.interrupted else "took"
     console.print(f"\ndemo {done.demo} {how} {done.seconds:.0f} s", markup=False)
     show.show(console, done.bill, done.turns, done.checks)

@@ -19,10 +19,9 @@ _MARK = {True: "ok", False: "FAILED", None: "skipped"}
 
 def show(console: Console, bill: Bill, turns: Sequence[Turn], checks: Sequence[Check]) -> None:
     """All of it, in the order in which it is read."""
-    console.print(_tokens(bill))
-    console.print(_money(bill))
-    console.print(_waiting(bill))
-    for line in (_sessions(turns), *errors(turns), _caching(bill.total), _routing(bill)):
+    for table in (_tokens(bill), _money(bill), _waiting(bill)):
+        console.print(table, "")
+    for line in (_sessions(turns), *errors(turns), _caching(bill.total), *_routing(bill.routing)):
         console.print(line, markup=False, soft_wrap=True)
     for check in checks:
         console.print(f"checks: {_MARK[check.ok]}: {check.text}", markup=False, soft_wrap=True)
@@ -39,14 +38,15 @@ def errors(turns: Sequence[Turn]) -> list[str]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    """Narrow enough for 80 columns; figures are never cut."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for column in columns:
         table.add_column(column, justify="left" if column in ("team", "class", "lane") else "right", no_wrap=True)
     return table
 
 
 def _tokens(bill: Bill) -> Table:
-    table = _table("tokens", "team", "class", "lane", "calls", "uncached", "cached", "written", "output", "cache share")
+    table = _table("tokens", "team", "class", "lane", "calls", "uncached", "cached", "written", "output", "share")
     for row in bill.rows:
         table.add_row(*_who(row), *_counts(row))
     table.add_section()
@@ -60,7 +60,7 @@ def _counts(row: Json) -> list[str]:
 
 
 def _money(bill: Bill) -> Table:
-    table = _table("cost", "team", "class", "lane", "cost", "had nothing been cached", "saved by caching")
+    table = _table("cost", "team", "class", "lane", "cost", "if nothing cached", "caching saved")
     for row in bill.rows:
         table.add_row(*_who(row), *_amounts(row))
     table.add_section()
@@ -73,6 +73,7 @@ def _amounts(row: Json) -> list[str]:
 
 
 def _waiting(bill: Bill) -> Table:
+    """An answer that is not streamed has its first token when it is whole."""
     table = _table("waiting", "lane", "answers", "first token p50", "p95", "whole answer p50", "p95")
     whole = {row["lane"]: row for row in bill.whole_answer}
     for first in bill.first_token:
@@ -94,13 +95,13 @@ def _caching(total: Json) -> str:
     return f"caching saved {_usd(total['saved_usd'])}{share}: the same tokens with every prompt token at the uncached rate"
 
 
-def _routing(bill: Bill) -> str:
-    found = bill.routing
+def _routing(found: Json) -> list[str]:
     if "left_out" in found:
-        return f"what routing saved against all-fast is left out: {found['left_out']}"
-    share = _share(found["saved_usd"], found["all_fast_usd"])
+        return [f"what routing saved against all-fast is left out: {found['left_out']}"]
     saved, all_fast = _usd(found["saved_usd"]), _usd(found["all_fast_usd"])
-    return f"routing saved {saved}{share} against all-fast, {all_fast}: {found['how']}"
+    share = _share(found["saved_usd"], found["all_fast_usd"])
+    lines = [f"routing saved {saved}{share} against {all_fast} for all-fast: {found['how']}"]
+    return [*lines, f"these prices are {found['price_source']}"] if found["price_source"] else lines
 
 
 def _share(part: str | None, whole: str | None) -> str:

@@ -26,7 +26,7 @@ from gateway.dialects import anthropic_messages, errors, openai_chat, splice, te
 from gateway.dialects.facts import FORBIDDEN
 from gateway.dialects.relay import Direct, StreamRelay
 from gateway.dialects.sse import Malformed
-from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request
+from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request, words_of
 from gateway.dialects.watch import Kept, Tap
 
 __all__ = ["DIALECTS", "Dialect", "Malformed", "StreamRelay"]
@@ -119,6 +119,11 @@ def answer(client: str, upstream: str, body: bytes, sketch: Sketch) -> tuple[byt
     if client != upstream:
         return translated_answer(ours, theirs, body)
     return body, theirs.look(body)
+
+
+def answer_text(upstream: str, body: bytes) -> str:
+    """All that a whole answer says, for an estimate where its usage is missing. `body` has been read by `answer` before."""
+    return "".join(text for event in DIALECTS[upstream].events(orjson.loads(body)) for text in words_of(event))
 
 
 def upstream_error(client: str, upstream: str, status: int, body: bytes) -> bytes:

@@ -53,7 +53,7 @@ def from_backend(status: int, body: bytes) -> Told:
         document: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         text = body[:500].decode("utf-8", "replace").strip()
-        plain = text and "<" not in text and text.isprintable()
+        plain = text and text.isprintable() and not set("<\ufffd") & set(text)
         return Told(status, text if plain else f"The model backend answered {status}.")
     if not isinstance(document, dict):
         return Told(status, f"The model backend answered {status}.")

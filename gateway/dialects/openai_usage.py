@@ -34,6 +34,8 @@ def usage(raw: Raw) -> TokenUsage:
     output, reasoning = _output(counters, raw, prompt, completion_details)
     other = dict(_parts(counters, prompt_details, _PROMPT_PARTS))
     other.update(_parts(counters, completion_details, _COMPLETION_PARTS))
+    if searches := counters.take(part(part(raw, "tool_usage"), "web_search"), "num_requests"):
+        other["web_search_requests"] = searches
     return TokenUsage(
         uncached=uncached, cache_read=cached, cache_write=written, output=output, reasoning=reasoning, other=other,
         flags=tuple(counters.flags),
@@ -67,9 +69,19 @@ def _cached(counters: Counters, raw: Raw, details: Raw) -> int | None:
 
 def _written(counters: Counters, raw: Raw, details: Raw) -> dict[str, int]:
     if (written := counters.take(details, "cache_write_tokens")) is not None:
+        if split := part(details, "cache_write_tokens_details"):
+            return _by_openai_lifetime(counters, written, split)
         foreign = "cost" in raw or "cached_tokens" in raw    # OpenRouter, Kimi: the lifetime is not said
         return {"unknown" if foreign else "30m": written}
     return by_lifetime(counters, details)
+
+
+def _by_openai_lifetime(counters: Counters, total: int, split: Raw) -> dict[str, int]:
+    written = {ttl: counters.take(split, f"ttl_{ttl}_tokens") or 0 for ttl in ("30m", "12h")}
+    left = total - sum(written.values())
+    if left < 0:
+        counters.flags.append("write_split_above_total")
+    return written if left <= 0 else written | {"unknown": left}
 
 
 def by_lifetime(counters: Counters, raw: Raw) -> dict[str, int]:

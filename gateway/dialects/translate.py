@@ -126,7 +126,7 @@ class Translated(Road):
                 return
             if not isinstance(event, Ended):
                 self._open = True
-            self._texts += _text(event)
+            self._texts += words_of(event)
             self._out.append(self._encoder.encode(event))
 
 
@@ -159,7 +159,8 @@ class _Backend(GatewayError):
             self.code = event.code
 
 
-def _text(event: Event) -> tuple[str, ...]:
+def words_of(event: Event) -> tuple[str, ...]:
+    """What was generated, for an estimate of its tokens."""
     match event:
         case TextDelta(text=text) | RefusalDelta(text=text) | ThinkingDelta(text=text):
             return (text,)

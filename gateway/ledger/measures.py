@@ -3,7 +3,7 @@
 Money and tokens are sums over all entries, corrections included: a correction holds the difference and repeats the labels and
 the time of what it corrects, so it lands in the same group. Calls are counted by id, so retries and hedges are attempts of one
 call; a call with attempts in two groups counts in both and once in the total. The price of an attempt is unknown where it has
-none and no correction gave it one; a sum of nothing but such attempts is None, not 0.
+none and no correction gave it one; a sum that has such attempts and nothing paid for is None, not 0.
 """
 from __future__ import annotations
 
@@ -89,8 +89,10 @@ class Row:
 
     @classmethod
     def of(cls, key: tuple[str | None, ...], figures: Mapping[str, Any]) -> Row:
-        """From a database row; PostgreSQL's sums are Decimals."""
+        """From a database row; PostgreSQL's sums are Decimals. Refusals that cost nothing do not make a price known."""
         whole: dict[str, Any] = {name: None if figures[name] is None else int(figures[name]) for name in MEASURES}
+        if whole["unpriced"] and not whole["cost_nanos"]:
+            whole |= {"cost_nanos": None, "uncached_cost_nanos": None}
         return cls(key=key, **whole)
 
     @property

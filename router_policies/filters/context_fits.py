@@ -6,7 +6,7 @@ the estimate's own error is refused here.
 
 from router_policies.types import Ask, Lane, Terms
 
-ESTIMATE_ERROR = 0.1
+ESTIMATE_ERROR = 0.4  # the worst margin among the tokenizers that estimates are made with
 
 
 def context_fits(ask: Ask, lane: Lane, terms: Terms) -> str | None:

@@ -57,11 +57,11 @@ def dashboard(database_url: str, login: run.Login = "off", pepper_file: Path | N
 
 
 def _wait(process: subprocess.Popen[str], port: int) -> None:
+    health = f"http://127.0.0.1:{port}/_stcore/health"
     for _ in range(300):
         if process.poll() is not None:
             raise RuntimeError(f"the dashboard ended: {process.communicate()[1]}")
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=1):
-                return
+        with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(health, timeout=1):
+            return
         time.sleep(0.1)
     raise RuntimeError("the dashboard did not answer in 30 s")

@@ -1,6 +1,7 @@
 """Recorded streams, and how a client gets them."""
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def play(client: str, upstream: str, raw: bytes, *, hide: bool = False, cuts: tu
     """What a client gets of a recorded stream cut at these places, and the relay afterwards."""
     relay = dialects.relay(client, upstream, sketch(client), hide_usage=hide)
     edges = [0, *sorted(cuts), len(raw)]
-    out = b"".join(relay.feed(raw[a:b]) for a, b in zip(edges, edges[1:], strict=False) if b > a)
+    out = b"".join(relay.feed(raw[a:b]) for a, b in itertools.pairwise(edges) if b > a)
     return out + relay.finish(), relay
 
 

@@ -5,7 +5,19 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.events import Ended, Event, Failed, Finished, RefusalDelta, Started, TextDelta, ThinkingDelta, ToolDelta, ToolStart, Used
+from gateway.core.events import (
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    ToolDelta,
+    ToolStart,
+    Used,
+)
 from gateway.core.usage import TokenUsage
 from gateway.dialects import openai_answer, sse
 from gateway.dialects.sse import Frame

@@ -50,7 +50,7 @@ def test_a_change_touches_nothing_else(value: dict[str, Any], layout: tuple[str,
     fields = data.draw(st.dictionaries(keys | st.sampled_from(["new", "stream_options"]) if value else st.just("new"), st.just(b"[1, 2]"), max_size=3))
     changed = splice.change(body, places, fields, remove)
     expected = {key: each for key, each in value.items() if key not in remove or key in fields}
-    expected.update(dict.fromkeys(fields, [1, 2]))
+    expected.update({key: [1, 2] for key in fields})
     assert json.loads(changed) == expected
     after = splice.spans(changed)
     for key in expected.keys() & value.keys() - fields.keys():

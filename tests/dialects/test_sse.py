@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +46,7 @@ STREAM = "data: {\"a\": \"ü🚀\"}\n\n: c\n\nevent: x\r\ndata: 1\r\n\r\ndata: 2
 def test_cuts_change_no_frame(cuts: set[int]) -> None:
     """Wherever the network cuts, every frame comes out once and whole, and the bytes are the same."""
     edges = [0, *sorted(cuts), len(STREAM)]
-    found = pieces(*(STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)))
+    found = pieces(*(STREAM[a:b] for a, b in itertools.pairwise(edges)))
     assert b"".join(found) == STREAM
     frames = [frame.data for piece in found if (frame := sse.parse(piece)) is not None]
     assert frames == ["{\"a\": \"ü🚀\"}".encode(), b"1", b"2", b"3\n3", b"last"]
@@ -58,13 +60,12 @@ def test_a_comment_does_not_wait_for_the_next_event() -> None:
     assert split.feed(b"}\n\n") == [b"data: {}\n\n"]
 
 
-@pytest.mark.parametrize("size", [1, 4096, sse.MAX_FRAME + 100])
+@pytest.mark.parametrize("size", [4096, sse.MAX_FRAME + 100])
 def test_an_endless_event_is_malformed(size: int) -> None:
     """Memory stays bounded: a frame over 1 MiB is refused, however it arrives."""
-    split = sse.Splitter()
+    chunks = [b"x" * size] * (sse.MAX_FRAME // size + 2)
     with pytest.raises(sse.Malformed):
-        for _ in range(0, sse.MAX_FRAME + 2 * size, max(size, 4096)):
-            split.feed(b"x" * max(size, 4096))
+        pieces(*chunks)
 
 
 def test_frame_writes_what_parse_reads() -> None:

@@ -139,3 +139,9 @@ def test_a_request_that_cannot_be_read_is_a_bad_request(messages: list[Any], why
         return
     with pytest.raises(BadRequest, match=why):
         dialects.request("openai_chat", "anthropic_messages", body, facts, model="m", set_fields={}, ask_usage=True)
+
+
+def test_what_a_whole_answer_says() -> None:
+    """Text, reasoning, names and arguments, for an estimate where usage is missing."""
+    assert dialects.answer_text("openai_chat", wire("openai_chat/answer.json")) == 'Checking.weather{"city": "Oslo", "n": 1.0}'
+    assert dialects.answer_text("anthropic_messages", wire("anthropic_messages/answer.json")) == 'Hm.Checking.weather{"city":"Oslo","n":1.0}'

@@ -47,16 +47,18 @@ class Words:
     finish: Sequence[bytes]
     """A finish reason and usage."""
     end: bytes
+    head: dict[str, str]
+    """What stands beside `error` in an error."""
 
 
 OPENAI = Words(
     "openai", "/v1/chat/completions", chat_body, chat_answer,
     [chat_chunk({"role": "assistant", "content": ""}), chat_chunk({"content": "Hello"}), chat_chunk({"content": " there"})],
-    [chat_chunk({}, "stop"), chat_stream()[-2]], DONE,
+    [chat_chunk({}, "stop"), chat_stream()[-2]], DONE, {},
 )  # fmt: skip
 ANTHROPIC = Words(
     "anthropic", "/v1/messages", messages_body, messages_answer,
-    [messages_start(), *messages_text("Hello", " there")], messages_finish(), STOP,
+    [messages_start(), *messages_text("Hello", " there")], messages_finish(), STOP, {"type": "error"},
 )  # fmt: skip
 BOTH = pytest.mark.parametrize("words", [pytest.param(OPENAI, id="openai"), pytest.param(ANTHROPIC, id="anthropic")])
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream"])
@@ -65,7 +67,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "str
 def error_of(words: Words, answer: httpx.Response) -> dict[str, Any]:
     """The error, once its shape is the dialect's own."""
     document = answer.json()
-    assert document.get("type") == ("error" if words is ANTHROPIC else None)
+    assert document.get("type") == words.head.get("type")
     error: dict[str, Any] = document["error"]
     assert error["type"]
     assert error["message"]
@@ -86,8 +88,8 @@ def only_attempt(gateway: Gateway, site: Site) -> dict[str, Any]:
     pytest.param(RESET, 502, "upstream_broken", "failed", True, id="reset before headers"),
     pytest.param(raw(b""), 502, "upstream_broken", "failed", True, id="closed before headers"),
     pytest.param(HANG, 504, "upstream_timeout", "sent_unanswered", False, id="no headers in time"),
-    pytest.param(raw(b"HTTP/1.1 200 OK\r\nconten"), 502, "upstream_broken", "failed", True, id="closed in the headers"),
-    pytest.param(raw(b"220 smtp.example ESMTP\r\n"), 502, "upstream_broken", "failed", True, id="not HTTP"),
+    pytest.param(raw(b"HTTP/1.1 200 OK\r\nconten"), 502, "upstream_broken", "sent_unanswered", False, id="closed in the headers"),
+    pytest.param(raw(b"220 smtp.example ESMTP\r\n"), 502, "upstream_broken", "sent_unanswered", False, id="not HTTP"),
     pytest.param(whole({"error": {"message": "no", "type": "x"}}, 401), 502, "backend_credentials", "failed", True, id="401"),
     pytest.param(whole({"error": {"message": "no", "type": "x"}}, 403), 502, "backend_credentials", "failed", True, id="403"),
     pytest.param(whole({}, 307, location="http://127.0.0.1:1/"), 502, "upstream_error", "failed", True, id="redirect"),
@@ -136,7 +138,7 @@ def test_a_refusal_is_passed_on_with_its_wait(
 ) -> None:
     """Where no other lane can serve, the client gets the provider's status, words and Retry-After; nothing is booked as spent."""
     site = fresh(words.dialect)
-    document = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down, please."}}
+    document = {**words.head, "error": {"type": "rate_limit_error", "message": "Slow down, please."}}
     site.says(whole(document, status, retry_after="7"))
     answer = gateway.chat(words.body(site.model, stream=streamed), path=words.path)
     assert (answer.status_code, answer.headers["retry-after"]) == (status, "7")
@@ -167,8 +169,7 @@ def test_the_clients_own_errors_pass_as_they_are(
 ) -> None:
     """Same status, same bytes, one try, no cost."""
     site = fresh(words.dialect)
-    head = {"type": "error"} if words is ANTHROPIC else {}
-    reply = whole({**head, "error": {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}}, status)
+    reply = whole({**words.head, "error": {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}}, status)
     site.says(reply)
     answer = gateway.chat(words.body(site.model, stream=streamed), path=words.path)
     assert (answer.status_code, answer.content) == (status, reply.body)

@@ -87,8 +87,7 @@ def test_a_streams_first_chunk_arrives_before_its_second_is_sent(
     site.says(stream(*parts[:2], gate, *parts[2:]))
     headers = {"authorization": f"Bearer {gateway.key()}"}
     with (
-        httpx.Client(trust_env=False, timeout=10) as client,
-        client.stream("POST", gateway.url + path, json=body(site.model, stream=True), headers=headers) as answer,
+        gateway.http.stream("POST", gateway.url + path, json=body(site.model, stream=True), headers=headers) as answer
     ):
         chunks = answer.iter_raw()
         first = b""

@@ -120,6 +120,8 @@ def test_a_price_that_is_not_known_is_counted_and_never_zero(ledger: Any) -> Non
     rows = {row.key[0]: row for row in report.spend(("model",)).rows}
     assert (rows["new"].cost_nanos, rows["new"].unpriced) == (None, 1)
     assert (report.spend().total.cost_nanos, report.spend().total.unpriced) == (12_345_678, 1)
+    refused = entry(id="a-3", call_id="c-3", model="new", status="failed", cost_nanos=0, uncached_cost_nanos=0, tokens=TokenUsage())
+    assert ledger(unknown, refused).spend(("model",)).rows[0].cost_nanos is None
     fix = entry(id="x-1", model="new", kind="correction", corrects="a-1", cost_nanos=7, uncached_cost_nanos=9, tokens=TokenUsage())
     rows = {row.key[0]: row for row in ledger(unknown, fix).spend(("model",)).rows}
     assert (rows["new"].cost_nanos, rows["new"].unpriced, rows["new"].calls, rows["new"].attempts) == (7, 0, 1, 1)

@@ -14,13 +14,23 @@ from gateway.metering.estimate import Candidate
 from gateway.metering.prices import PriceBook, load
 
 NOW_US = 1_794_744_000_000_000
-FAST = Candidate("embedded", "smollm2-135m-instruct", "priority")
-SLOW = Candidate("embedded", "smollm2-135m-instruct")
+FAST = Candidate("acme", "m", "priority")
+SLOW = Candidate("acme", "m")
+OWN = """
+[acme]
+rows = [
+  {model = "m", input = "0.02", cached = "0.002", output = "0.08"},
+  {model = "m", tier = "priority", input = "0.05", cached = "0.005", output = "0.20"},
+]
+limits = {"*" = 8192}
+"""
 
 
 @pytest.fixture(scope="module")
-def book() -> PriceBook:
-    return load()
+def book(tmp_path_factory: pytest.TempPathFactory) -> PriceBook:
+    path = tmp_path_factory.mktemp("prices") / "own.toml"
+    path.write_text(OWN)
+    return load([path])
 
 
 @settings(max_examples=200, deadline=None)

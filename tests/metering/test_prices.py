@@ -138,12 +138,14 @@ def test_a_place_that_no_rule_knows_is_unknown(ours: PriceBook) -> None:
 
 
 def test_the_embedded_lanes_have_prices(ours: PriceBook) -> None:
-    """The high-speed lane is tier priority."""
-    usage = TokenUsage(uncached=1_000_000, cache_read=1_000_000, output=1_000_000)
-    model = "smollm2-135m-instruct"
-    assert ours.price("embedded", model, usage, tier="default", at_us=us()).cost_nanos == 102_000_000
-    assert ours.price("embedded", model, usage, tier="priority", at_us=us()).cost_nanos == 255_000_000
-    assert "invented" in next(ours.rows("embedded", model)).source
+    """The high-speed lane is tier priority and costs more in every class; the rates are examples and say so."""
+    slow, fast = (ours.rates("embedded", "smollm2-135m-instruct", tier, us()) for tier in ("default", "priority"))
+    assert slow is not None
+    assert fast is not None
+    assert 0 < slow.cached < slow.uncached < fast.uncached
+    assert 0 < fast.cached < fast.uncached
+    assert slow.output < fast.output
+    assert "invented" in next(ours.rows("embedded", "smollm2-135m-instruct")).source
 
 
 OWN = '[openai]\nrows = [{model = "gpt-5.5", input = "4", output = "20"}]\n'

@@ -34,7 +34,7 @@ def test_a_file_becomes_a_frozen_policy(write):
     assert (policy.rules[0].klass.name, policy.rules[0].klass.value_usd_per_hour) == ("batch", 1)
     assert policy.classes["batch"].value_usd_per_hour == 0
     assert (policy.budgets[0].limit_usd, policy.budgets[0].limit_nano_usd) == (Decimal("5.10"), 5_100_000_000)
-    assert (policy.normalize.level, policy.normalize.hold_out, policy.capture) == ("off", 0.02, False)
+    assert (policy.normalize.level, policy.normalize.hold_out) == ("off", 0.02)
 
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
@@ -71,7 +71,7 @@ def test_a_file_becomes_a_frozen_policy(write):
     ("team: t", "team: 'T 1'", 1, "must look like"),
     ("normalize: off", "normalize: of", 15, "off"),
     ("normalize: off", "normalize: {level: losless}", 15, "did you mean `lossless`?"),
-    ("normalize: off", "capture: maybe", 15, "true or false"),
+    ("normalize: off", "hang_up: drian", 15, "did you mean `drain`?"),
 ])
 def test_a_slip_is_named_where_it_stands(write, old, new, line, says):
     """Line, and what was probably meant."""
@@ -91,7 +91,7 @@ def test_two_of_one_name_are_refused(write):
 def test_the_version_is_of_the_meaning(write):
     """Comments and order change nothing; a rate does; tests count as content."""
     folder = write(
-        a_yaml="team: t\ncapture: false\nclasses: {own: {value_usd_per_hour: 1}}\n",
+        a_yaml="team: t\nhang_up: cancel\nclasses: {own: {value_usd_per_hour: 1}}\n",
         b_yaml="# a comment\nclasses:\n  own: {value_usd_per_hour: 1.0}\nteam: t\n",
         c_yaml="team: t\nclasses: {own: {value_usd_per_hour: 2}}\n",
     )

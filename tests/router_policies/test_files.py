@@ -44,12 +44,12 @@ BASE = "classes: {own: {value_usd_per_hour: 1, epsilon: 0.2}}\nbudgets: [{name: 
 def test_a_child_wins_over_what_it_extends(write):
     """Mappings are merged, lists and single values are replaced; team, description and tests are not handed down."""
     folder = write(
-        _base_yaml=BASE, mid_yaml="extends: _base.yaml\nteam: mid\ndescription: d\ncapture: true\ntests: [{name: x, given: {model: m}, expect: {allowed: true}}]\n",
+        _base_yaml=BASE, mid_yaml="extends: _base.yaml\nteam: mid\ndescription: d\nhang_up: drain\ntests: [{name: x, given: {model: m}, expect: {allowed: true}}]\n",
         leaf_yaml="extends: mid.yaml\nteam: leaf\nclasses: {own: {epsilon: 0.1}}\nbudgets: []\n",
     )
     leaf = load_folder(folder).policies["leaf"]
     assert (leaf.classes["own"].value_usd_per_hour, leaf.classes["own"].epsilon) == (1, 0.1)
-    assert (leaf.budgets, leaf.normalize.level, leaf.capture, leaf.description, leaf.tests) == ((), "off", True, "", ())
+    assert (leaf.budgets, leaf.normalize.level, leaf.hang_up, leaf.description, leaf.tests) == ((), "off", "drain", "", ())
     assert load_file(folder / "leaf.yaml").version == leaf.version
     assert set(load_folder(folder).policies) == {"mid", "leaf"}
 
@@ -59,7 +59,7 @@ def test_a_child_wins_over_what_it_extends(write):
     ({"a_yaml": "team: a\nextends: b.yaml\n", "b_yaml": "team: b\nextends: a.yaml\n"}, r"makes a cycle: a\.yaml -> b\.yaml -> a\.yaml"),
     ({"a_yaml": "team: a\nextends: bse.yaml\n", "base_yaml": "team: b\n"}, r"did you mean `base\.yaml`\?"),
     ({"a_yaml": "team: a\nextends: ../../etc/passwd\n"}, "no such file in this folder"),
-    ({"a_yaml": "team: a\nextends: _b.yaml\n", "_b_yaml": "capture: x\n"}, r"_b\.yaml:1:10: capture"),
+    ({"a_yaml": "team: a\nextends: _b.yaml\n", "_b_yaml": "hang_up: x\n"}, r"_b\.yaml:1:10: hang_up"),
     ({"a_yaml": "team: a\nextends: 5\n"}, "must be text"),
 ])
 def test_bad_inheritance_names_the_place(write, files, says):

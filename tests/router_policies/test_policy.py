@@ -69,7 +69,7 @@ def test_the_clients_deadline_counts_only_if_the_policy_lets_it(ask, lane):
 def test_every_lane_is_ranked_or_refused_with_a_reason(ask, lane):
     """Nothing is left out without a word."""
     lanes = [lane(), lane("fast", healthy=False, why_not="cooling"), lane("x", models={}), lane("y", in_flight=1, max_in_flight=1), lane("z", rates=Rates())]
-    decision = decide(OPEN, ask(), lanes)
+    decision = decide(replace(OPEN, unpriced="refuse"), ask(), lanes)
     assert {one.lane.name for one in decision.ranked} == {"standard"}
     assert {no.lane.name: no.reason.split()[0] for no in decision.refused} == {"fast": "not", "x": "does", "y": "full:", "z": "no"}
     assert "is the only lane that can serve m" in decision.reason

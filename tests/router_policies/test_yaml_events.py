@@ -43,6 +43,16 @@ def test_places_are_those_of_an_editor():
     assert dotted(("a", 0, "c")) == "a[0].c"
 
 
+@pytest.mark.parametrize(("text", "line", "says"), [
+    ("a: 1\nb: " + "!" * 900_000, 2, "a line of more than 10000"), ("a: [" + "x,\n" * 30_000 + "]", 20_000, "more than 20000 values"),
+])
+def test_a_file_that_would_take_long_is_refused_early(text, line, says):
+    """The gateway reads policy files while it serves calls."""
+    with pytest.raises(BadFile, match=says) as bad:
+        read(text, "f")
+    assert abs(bad.value.problems[0].line - line) < 5
+
+
 def test_reading_goes_on_after_a_lesser_problem():
     """All that can be told is told at once."""
     document = read("a: &x 1\nb: *x\nc: !t 2\nd: 1\nd: 2\ne: .inf\n", "f")

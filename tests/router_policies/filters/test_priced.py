@@ -9,10 +9,13 @@ from router_policies.types import Rates
 
 @pytest.mark.parametrize("rates", [Rates(), Rates(uncached=1), Rates(output=1)])
 def test_what_has_no_price_is_not_free(ask, lane, terms, rates):
-    """Refused, unless the policy reckons with a ceiling."""
-    ceiling = replace(default_policy(), unpriced="ceiling", ceiling_usd_per_mtok=50.0)
-    assert "no price is known" in (priced(ask(), lane(rates=rates), terms()) or "")
-    assert priced(ask(), lane(rates=rates), terms(policy=ceiling)) is None
+    """A policy that refuses it says so; one with a ceiling reckons with that, one that allows it books it as unknown."""
+    says = {
+        word: priced(ask(), lane(rates=rates), terms(policy=replace(default_policy(), unpriced=word, ceiling_usd_per_mtok=50.0)))
+        for word in ("refuse", "ceiling", "allow")
+    }
+    assert "no price is known" in (says["refuse"] or "")
+    assert (says["ceiling"], says["allow"]) == (None, None)
 
 
 def test_a_free_model_is_priced(ask, lane, terms):

@@ -1,0 +1,133 @@
+"""Every page opens on every ledger, on bad days too, and the filter in the address holds."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import app, data, format
+from dashboard.app import PAGES
+from gateway.ledger.reports import Reports, Slice
+from tests.dashboard.opened import metrics, page
+from tests.ledger.generate import entry, write
+
+Look = Callable[[str], Reports]
+
+
+@pytest.mark.parametrize("title", PAGES)
+@pytest.mark.parametrize("which", ["empty", "one", "busy"])
+def test_every_page_opens(look: Look, which: str, title: str) -> None:
+    """Without an exception, and an empty ledger says how to fill it."""
+    look(which)
+    test = page(title)
+    assert not test.error
+    assert bool(test.code and "curl" in test.code[0].value) == (which == "empty")
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_a_range_without_calls_says_when_the_last_one_was(look: Look, title: str) -> None:
+    """And widens at a click."""
+    look("one")
+    test = page(title, range="yesterday")
+    assert "The last call was on" in test.info[0].value
+    test.button(key="widen").click().run()
+    assert not test.exception
+    assert test.session_state["range"] == "all"
+    assert not any("Nothing in this range" in info.value for info in test.info)
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_a_ledger_that_is_not_there_yet_appears_by_itself(look: Look, tmp_path: Path, title: str) -> None:
+    """The page says so and asks again; once the gateway has made it, it is shown."""
+    look("missing")
+    test = page(title)
+    assert "There is no ledger yet" in test.warning[0].value
+    assert test.session_state["away"] is True
+    write(tmp_path / "ledger.db", [entry(at_us=data.now_us() - 1_000_000)])
+    test.run()
+    assert not test.exception
+    assert not test.warning
+    assert test.session_state["away"] is False
+
+
+def test_the_whole_app_starts_with_its_first_page(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Navigation included; login off on a loopback address."""
+    look("one")
+    monkeypatch.setenv("TOLLWAY_DASHBOARD_LOGIN", "off")
+    monkeypatch.setattr("streamlit.get_option", lambda name: "127.0.0.1" if name == "server.address" else None)
+    test = AppTest.from_file(str(Path(app.__file__)), default_timeout=30).run()
+    assert not test.exception
+    assert test.header[0].value == "Overview"
+    assert metrics(test)["Calls"] == "1"
+
+
+def test_the_address_keeps_the_filter(look: Look) -> None:
+    """What is chosen stands in it, so a link shows the same."""
+    look("busy")
+    test = page("Spend", team="search", live="1", range="30d")
+    assert {name: test.query_params[name] for name in ("range", "tz", "live", "team")} == {
+        "range": "30d", "tz": "Europe/Berlin", "live": "1", "team": "search",
+    }  # fmt: skip
+    test = page("Spend", **{"range": "30d"})
+    test.multiselect(key="team").set_value(["support", "search"]).run()
+    assert test.query_params["team"] == ["support", "search"]
+    test.selectbox(key="tz").set_value("Asia/Kolkata").run()
+    assert test.query_params["tz"] == "Asia/Kolkata"
+    assert "Asia/Kolkata" in test.caption[0].value
+
+
+@pytest.mark.parametrize("address", [
+    {"range": "fortnight"}, {"tz": "Mars/Olympus"}, {"range": "custom", "from": "soon", "to": "later"}, {"call": "no-such"},
+])  # fmt: skip
+def test_nonsense_in_the_address_is_left_out(look: Look, address: dict[str, str]) -> None:
+    look("one")
+    for title in PAGES:
+        page(title, **address)
+
+
+def test_filters_change_figures(look: Look) -> None:
+    """A team's figures are the reports' own for it; a team that does not exist has none, and stays shown as chosen."""
+    report = look("busy")
+    test = page("Overview")
+    everyone = metrics(test)["Spend"]
+    test.multiselect(key="team").set_value(["search"]).run()
+    only = report.spend((), Slice(where={"team": "search"})).total
+    assert metrics(test)["Spend"] == format.usd(only.cost_nanos) != everyone
+    gone = AppTest.from_function(_overview, default_timeout=30)
+    gone.query_params["team"] = "gone"
+    gone.run()
+    assert not gone.exception
+    assert "Nothing in this range" in gone.info[0].value
+    assert gone.multiselect(key="team").value == ["gone"]
+
+
+def _overview() -> None:
+    from dashboard import app, data  # runs as a script of its own
+
+    app.show("Overview", data.Viewer(None))
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_a_team_sees_its_own_whatever_the_address_says(look: Look, title: str) -> None:
+    """Neither the filter nor a call's id in the address opens another team's figures."""
+    report = look("busy")
+    theirs = report.call_list(Slice(where={"team": "support"}), limit=1)[0]
+    test = AppTest.from_function(_member, kwargs={"title": title}, default_timeout=30)
+    test.query_params["team"], test.query_params["call"], test.query_params["range"] = "support", theirs["id"], "all"
+    test.run()
+    assert not test.exception
+    shown = str([*test.metric, *test.dataframe, *test.code, *test.text, *test.json])
+    assert "support" not in shown
+    assert theirs["id"] not in shown
+    if title == "Overview":
+        assert metrics(test)["Spend"] == format.usd(report.spend((), Slice(where={"team": "search"})).total.cost_nanos)
+    if title == "Calls":
+        assert "There is no such call" in test.info[-1].value
+
+
+def _member(title: str) -> None:
+    from dashboard import app, data  # runs as a script of its own
+
+    app.show(title, data.Viewer("search", "someone"))

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import BadRequest
+from gateway.core.usage import TokenUsage
+from gateway.dialects import openai_responses, sse
+from gateway.dialects.relay import Direct
+from gateway.dialects.watch import Kept
+from tests.dialects.play import wire
+from tests.dialects.test_vectors import FILE, matches
+
+VECTORS = [v for line in FILE.read_bytes().splitlines() if (v := orjson.loads(line))["api"] == "responses"] if FILE.exists() else []
+
+
+def play(raw: bytes, *cuts: int) -> tuple[bytes, bytes, Direct]:
+    relay = Direct(openai_responses, openai_responses.Tap(), openai_responses.usage, Kept(openai_responses.read_frame), hide_usage=True)
+    edges = [0, *sorted(cuts), len(raw)]
+    out = b"".join(relay.feed(raw[a:b]) for a, b in zip(edges, edges[1:], strict=False))    # noqa: RUF007
+    return out, relay.finish(), relay
+
+
+@given(st.sets(st.integers(1, len(wire("openai_responses/text.sse")) - 1), max_size=20))
+def test_the_final_event_is_the_end(cuts: set[int]) -> None:
+    """It is held back, needs no marker behind it, and has the tier and the usage that count."""
+    raw = wire("openai_responses/text.sse")
+    out, last, relay = play(raw, *cuts)
+    assert out + last == raw
+    assert last.startswith(b"event: response.completed")
+    seen = relay.observed
+    assert (seen.served_tier, seen.finish_reason, seen.served_model) == ("default", "stop", "gpt-5.4-mini")
+    assert seen.usage == TokenUsage(uncached=266, cache_read=2944, cache_write={"30m": 0}, output=222, reasoning=150)
+    assert relay.produced() == "Paris"
+    assert relay.complete
+    assert relay.started
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=[v["id"] for v in VECTORS])
+def test_vector(vector: dict[str, Any]) -> None:
+    """Each published form of usage is read exactly."""
+    if vector["stream"]:
+        seen = play(b"".join(sse.frame(orjson.dumps(each), each["type"]) for each in vector["payload"]))[2].observed
+    else:
+        seen = openai_responses.look(orjson.dumps(vector["payload"]))
+    assert matches(vector, seen)
+
+
+def test_a_failed_answer_is_an_error() -> None:
+    """In the middle it passes as it came; as first event nobody has seen anything."""
+    failed = sse.frame(b'{"type":"response.failed","response":{"id":"r","status":"failed","error":{"code":"server_error","message":"boom"}}}', "response.failed")
+    raw = wire("openai_responses/text.sse")
+    half = raw[:raw.index(b"event: response.completed")]
+    out, last, relay = play(half + failed)
+    assert (out, last, relay.observed.error, relay.complete) == (half + failed, b"", "boom", False)
+    assert play(failed)[:2] == (b"", b"")
+    assert play(sse.frame(b'{"type":"error","message":"boom"}', "error"))[2].observed.error == "boom"
+
+
+@pytest.mark.parametrize(("response", "finish"), [
+    ({"status": "completed", "output": [{"type": "function_call"}]}, "tool_use"), ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+    ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"), ({"status": "in_progress"}, None),
+])
+def test_finish_reasons(response: dict[str, Any], finish: str | None) -> None:
+    """Read from the status, its details and what was put out."""
+    assert openai_responses.look(orjson.dumps(response)).finish_reason == finish
+
+
+def test_sketch() -> None:
+    """The limit has another name here, and the input may be text."""
+    found = openai_responses.sketch(b'{"model":"m","input":"hi","max_output_tokens":9,"stream":true}')
+    assert (found.model, found.max_output_tokens, found.stream, found.wants_usage) == ("m", 9, True, True)
+    with pytest.raises(BadRequest):
+        openai_responses.parse_request(b"{}")

@@ -1,0 +1,196 @@
+"""The scheduler over a model that is a hash: whatever happens, every answer is the one it would give alone."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference.blocks import BLOCK, BlockPool
+from inference.scheduler import FAST, STANDARD, Limits, Request, Scheduler, Work
+
+
+def _next(tokens: list[int]) -> int:
+    """The toy model: the next token is a function of the last 24, with few values, so that drafts are often right."""
+    return zlib.crc32(bytes(token % 251 for token in tokens[-24:])) % 4
+
+
+def _answer(prompt: list[int], most: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(most):
+        tokens.append(_next(tokens))
+    return tokens[len(prompt) :]
+
+
+class _Junk:
+    """Proposes anything."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def propose(self, tokens: object, most: int) -> list[int]:
+        return [self._random.randrange(5) for _ in range(self._random.randint(0, max(0, most)))]
+
+
+class _Rig:
+    """Steps a scheduler with the toy model, which reads its inputs from the blocks as the real one would."""
+
+    def __init__(self, blocks: int, limits: Limits) -> None:
+        self.scheduler = Scheduler(BlockPool(blocks, "m"), limits)
+        self.store: dict[tuple[int, int], int] = {}
+        self.requests: list[Request] = []
+        self.now = 0.0
+        self.rows: dict[Request, int] = {}
+
+    def add(self, request: Request) -> Request:
+        self.requests.append(request)
+        self.scheduler.add(request)
+        return request
+
+    def step(self) -> list[Work]:
+        self.now += 1.0
+        works = self.scheduler.plan(self.now)
+        for work in works:
+            request = work.request
+            for position, token in enumerate(work.tokens, work.start):
+                self.store[request.table[position // BLOCK], position % BLOCK] = token
+        for work in works:
+            self._finish(work)
+        self.check()
+        return works
+
+    def _finish(self, work: Work) -> None:
+        request = work.request
+        if not request.preemptions and not work.decode:
+            self.rows[request] = self.rows.get(request, 0) + len(work.tokens)
+        if not work.samples:
+            self.scheduler.commit(work, (), None)
+            return
+        end = work.start + len(work.tokens)
+        seen = [self.store[request.table[position // BLOCK], position % BLOCK] for position in range(end)]
+        drawn: list[int] = []
+        for draft in (*work.drafts, None):
+            drawn.append(_next(seen[: end - len(work.drafts) + len(drawn)]))
+            if drawn[-1] != draft:
+                break
+        drawn = drawn[: request.most - request.output]
+        reason = "length" if request.output + len(drawn) == request.most else None
+        self.scheduler.commit(work, drawn, reason)
+
+    def check(self) -> None:
+        pool = self.scheduler.pool
+        counts, running = pool.counts(), self.scheduler.running
+        tables = [request.table for request in self.requests]
+        assert counts.free + counts.cached + counts.held == pool.blocks
+        assert sum(pool.references(block) for block in range(1, pool.blocks + 1)) == sum(map(len, tables))
+        assert counts.held == len({block for table in tables for block in table})
+        assert all(not request.table for request in self.requests if request not in running)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(6, 40), st.randoms(use_true_random=False))
+def test_every_answer_is_the_one_given_alone(blocks: int, chance: random.Random) -> None:
+    """Mixed lanes, shared prefixes, tiny pools, chunks of any size, junk drafts, preemptions and aborts change nothing."""
+    limits = Limits(
+        alone=chance.choice((1, 5, 16, 40)), shared=chance.choice((1, 7, 32)), fast=chance.choice((1, 16)),
+        verify_rows=chance.choice((1, 6, 24)), aging_s=chance.choice((3.0, 1e9)), reserve_blocks=chance.choice((0, 2)),
+    )  # fmt: skip
+    rig = _Rig(blocks, limits)
+    for index in range(chance.randint(1, 12)):
+        most = chance.randint(1, 30)
+        size = min(chance.randint(1, 70), blocks * BLOCK - most)
+        prompt = [chance.randrange(2)] * (size // 2) + [chance.randrange(3) for _ in range(size - size // 2)]
+        request = Request(str(index), prompt, most, chance.choice((FAST, STANDARD)), float(index), chance.choice(("", "s")))
+        if chance.random() < 0.5:
+            request.proposer = _Junk(index)
+        rig.add(request)
+        for _ in range(chance.randrange(4)):
+            rig.step()
+        if chance.random() < 0.2:
+            victim = chance.choice(rig.requests)
+            rig.scheduler.abort(victim)
+            assert not rig.scheduler.abort(victim)
+            rig.check()
+    for _ in range(5000):
+        if not rig.step():
+            break
+    assert not rig.scheduler.running
+    assert not rig.scheduler.waiting
+    assert rig.scheduler.pool.counts().held == 0
+    for request in rig.requests:
+        output, whole = request.tokens[request.prompt :], _answer(request.tokens[: request.prompt], request.most)
+        assert output == whole[: len(output)]
+        assert request.finished in ("abort", "length")
+        if request.finished == "length":
+            assert len(output) == request.most
+        if request.finished == "length" and not request.preemptions:
+            assert request.cached == request.prompt - rig.rows[request], "cached is what was not computed"
+            assert request.cached < request.prompt
+        assert request.prompt_seen <= request.prompt
+
+
+def test_a_second_request_shares_from_the_second_chunk_on() -> None:
+    """Of two equal prompts that arrive together the later finds what the earlier has just computed."""
+    rig = _Rig(64, Limits(alone=64))
+    first, second = (rig.add(Request(name, [1] * 200, 2, STANDARD, at)) for name, at in (("a", 0.0), ("b", 1.0)))
+    while rig.step():
+        pass
+    assert first.cached == 0
+    assert second.cached == 192
+
+
+@pytest.mark.parametrize(
+    ("lanes", "priorities", "want"),
+    [
+        pytest.param((STANDARD, STANDARD, FAST), (0, 0, 0), "cab", id="the fast lane goes first"),
+        pytest.param((STANDARD, STANDARD, STANDARD), (0, -1, 0), "bac", id="then the lower priority number"),
+        pytest.param((STANDARD, STANDARD, STANDARD), (0, 0, 0), "abc", id="then arrival"),
+    ],
+)
+def test_prompts_are_computed_in_order(lanes: tuple[object, ...], priorities: tuple[int, ...], want: str) -> None:
+    """With rows for one prompt at a time, first tokens come in the order of lane, priority, arrival."""
+    rig, order = _Rig(64, Limits(alone=32, shared=32, fast=32, aging_s=1e9)), []
+    for index, (lane, priority) in enumerate(zip(lanes, priorities, strict=True)):
+        rig.add(Request("abc"[index], [index] * 64, 1, lane, float(index), priority=priority))  # type: ignore[arg-type]
+    while works := rig.step():
+        order += [work.request.id for work in works if work.request.finished]
+    assert "".join(order) == want
+
+
+def test_waiting_ends_by_age() -> None:
+    """A stream of fast requests cannot keep a standard one waiting beyond two aging steps."""
+    rig = _Rig(64, Limits(alone=16, shared=16, fast=16, aging_s=10.0))
+    slow = rig.add(Request("slow", [9] * 16, 1, STANDARD, 0.0))
+    for index in range(40):
+        rig.add(Request(str(index), [index] * 16, 1, FAST, float(index)))
+        rig.step()
+        if slow.finished:
+            break
+    assert rig.now <= 30
+
+
+def test_a_lane_has_a_cap() -> None:
+    """No more fast requests run at once than the lane allows; standard ones still get in."""
+    rig = _Rig(64, Limits(alone=256, shared=256, fast=256))
+    for index in range(6):
+        rig.add(Request(str(index), [index] * 8, 20, FAST, float(index)))
+    rig.add(Request("s", [9] * 8, 20, STANDARD, 9.0))
+    rig.step()
+    rig.step()
+    assert sorted(request.lane.name for request in rig.scheduler.running) == ["fast"] * 4 + ["standard"]
+
+
+def test_decoding_goes_on_beside_a_long_prompt() -> None:
+    """A long prompt gets chunks; who decodes gets a token in every step, and fast ones make the chunks small."""
+    rig = _Rig(128, Limits(alone=256, shared=128, fast=64))
+    quick = rig.add(Request("q", [1] * 8, 50, FAST, 0.0))
+    rig.step()
+    rig.add(Request("long", [2, 3] * 300, 4, STANDARD, 1.0))
+    for _ in range(5):
+        before = quick.output
+        works = rig.step()
+        assert quick.output > before
+        assert max(len(work.tokens) for work in works) == 64
