@@ -8,7 +8,6 @@ from types import ModuleType
 from zoneinfo import available_timezones
 
 import streamlit as st
-from streamlit.navigation.page import Page
 
 from dashboard import data, login
 from dashboard.data import LedgerUnavailable, Viewer
@@ -43,12 +42,13 @@ def main() -> None:
         _away(error)
         return
     if viewer is not None:
-        pages = [_page(title, icon, viewer) for title, (_, icon) in PAGES.items()]
-        st.navigation(pages).run()
+        pages = [st.Page(_nothing, title=title, icon=icon, url_path=title.lower()) for title, (_, icon) in PAGES.items()]
+        # Drawn here and not by the page's `run()`: a widget that a page draws forgets its value when another page is chosen.
+        show(st.navigation(pages).title, viewer)
 
 
-def _page(title: str, icon: str, viewer: Viewer) -> Page:
-    return st.Page(lambda: show(title, viewer), title=title, icon=icon, url_path=title.lower())
+def _nothing() -> None:
+    """A page is only a name and an address to `st.navigation`."""
 
 
 def show(title: str, viewer: Viewer) -> None:

@@ -57,11 +57,14 @@ def _tooltip(dimension: str, unit: str) -> list[alt.Tooltip]:
 def stacked(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit: str) -> alt.Chart:
     """Bars over time. A point: `when`, `name`, `value`, and `exact`, the text of its tooltip."""
     form = "$~s" if unit == "$" else "~s"
-    chart: alt.Chart = _chart(points).mark_bar().encode(
+    scale = colours(dimension, _names(points))
+    rank = {shown: n for n, shown in enumerate(scale.to_dict()["domain"])}
+    ordered = [{**point, "rank": rank[point["name"]]} for point in points]
+    chart: alt.Chart = _chart(ordered).mark_bar().encode(
         _time(ticks),
         alt.Y("value:Q", title=None, axis=alt.Axis(format=form, tickCount=5), stack=True),
-        alt.Color("name:N", scale=colours(dimension, _names(points)), legend=_legend()),
-        alt.Order("name:N"),
+        alt.Color("name:N", scale=scale, legend=_legend()),
+        alt.Order("rank:Q"),
         tooltip=_tooltip(dimension, unit),
     ).properties(height=HEIGHT)  # fmt: skip
     return chart

@@ -68,17 +68,18 @@ class Replay:
 
     async def _walk(self, jobs: Sequence[tuple[Side, Session]]) -> None:
         for side, session in jobs:
-            if not self.stopping:
-                await self._session(side, session)
-                self.tell(side, session, None)
+            await self._session(side, session)
 
     async def _session(self, side: Side, session: Session) -> None:
         for index in range(len(session.turns)):
+            if self.stopping:
+                return
             turn = await self._turn(side, session, index)
             self.turns.append(turn)
             self.tell(side, session, turn)
-            if turn.code is not None or self.stopping:
-                return
+            if turn.code is not None:
+                break
+        self.tell(side, session, None)
 
     async def _turn(self, side: Side, session: Session, index: int) -> Turn:
         options = {"model": MODEL, "max_tokens": self.max_tokens, "temperature": 0, "stream": side.stream}

@@ -73,7 +73,7 @@ def test_every_lane_is_ranked_or_refused_with_a_reason(ask, lane):
     assert {one.lane.name for one in decision.ranked} == {"standard"}
     assert {no.lane.name: no.reason.split()[0] for no in decision.refused} == {"fast": "not", "x": "does", "y": "full:", "z": "no"}
     assert "is the only lane that can serve m" in decision.reason
-    nobody = decide(OPEN, ask(), lanes[1:])
+    nobody = decide(replace(OPEN, unpriced="refuse"), ask(), lanes[1:])
     assert (nobody.ranked, nobody.denied) == ((), None)
     assert "no lane can serve: b/fast: not healthy: cooling; b/x: does not serve m" in nobody.reason
     assert "none is there" in decide(OPEN, ask(), []).reason

@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from router_policies.problems import BadFile
 from router_policies.yaml_events import dotted, read
@@ -31,6 +32,10 @@ def test_it_reads_what_ruamel_writes(value):
     yaml = YAML(typ="safe", pure=True)
     yaml.representer.ignore_aliases = lambda *_: True
     yaml.dump({"x": value}, out)
+    try:
+        assume(yaml.load(out.getvalue()) == {"x": value})  # ruamel writes some texts, ": 0" for one, so that it cannot read them
+    except YAMLError:
+        assume(False)
     document = read(out.getvalue(), "f")
     assert (document.data, document.problems) == ({"x": value}, ())
 
