@@ -152,6 +152,3 @@ def _remember(live: bool) -> None:
         address["call"] = _address("call")
     st.query_params.from_dict(address)
 
-
-if __name__ == "__main__":
-    main()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).parent.parent
+ENTRY = Path(__file__).parent / "entry" / "tollway.py"
 Login = Literal["keys", "off"]
 
 SETTINGS: Mapping[str, str] = {
@@ -47,7 +48,7 @@ def command(port: int, address: str = "127.0.0.1", database_url: str | None = No
     """The whole command line. `database_url` may hold a password and is therefore not on it: see `environment`."""
     settings = {"server.port": str(port), "server.address": address, "browser.serverAddress": address, **SETTINGS}
     flags = [flag for name, value in settings.items() for flag in (f"--{name}", value)]
-    return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("app.py")), *flags]
+    return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *flags]
 
 
 def environment(

@@ -17,7 +17,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
 _BODY_BASE_S, _BODY_S_PER_BYTE = 30.0, 1 / 102_400
-_READ_ON_BYTES = 1 << 20
+_READ_ON_BYTES, _READ_ON_S = 1 << 20, 2.0
 
 
 class ClientGone(Exception):
@@ -27,7 +27,7 @@ class ClientGone(Exception):
 class Client:
     """One HTTP exchange with a client over ASGI."""
 
-    __slots__ = ("_on_gone", "_receive", "_send", "_watch", "ended", "gone", "started")
+    __slots__ = ("_on_gone", "_receive", "_send", "_too_much", "_watch", "ended", "gone", "started")
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.gone = False
@@ -35,13 +35,14 @@ class Client:
         self.ended = False
         self._receive = receive
         self._send = send
+        self._too_much = False
         self._on_gone: Callable[[], None] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def body(self, limit_bytes: int, declared: int | None) -> bytes:
         """The whole request body. Raises `TooLarge`, `ClientGone`, or 408's cousin for a body that trickles in."""
         if declared is not None and declared > limit_bytes:
-            await self._read_on(declared)
+            self._too_much = True
             raise TooLarge(f"the request body has {declared} bytes, the limit is {limit_bytes}")
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
@@ -62,7 +63,7 @@ class Client:
                     chunks.append(message.get("body", b""))
                     size += len(chunks[-1])
                     if size > limit_bytes:
-                        await self._read_on(_READ_ON_BYTES)
+                        self._too_much = True
                         raise TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
                     if not message.get("more_body"):
                         return b"".join(chunks)
@@ -70,11 +71,11 @@ class Client:
         except TimeoutError as error:
             raise BadRequest("the request body did not arrive in time") from error
 
-    async def _read_on(self, most_bytes: int) -> None:
-        """Reads a little of what is too much, so that the client gets to see the answer."""
-        left = min(most_bytes, _READ_ON_BYTES)
+    async def _read_on(self) -> None:
+        """Reads a little of what is too much: a client that is still sending gets to see the answer before we close."""
+        left = _READ_ON_BYTES
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(_READ_ON_S):
                 while left > 0:
                     message = await self._receive()
                     if message["type"] == "http.disconnect" or not message.get("more_body"):
@@ -119,8 +120,15 @@ class Client:
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer at once."""
-        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
-        await self.end(body)
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        if self._too_much:
+            await self.start(status, [*headers, (b"connection", b"close")])
+            await self.send(body)
+            await self._read_on()
+            await self.end()
+        else:
+            await self.start(status, headers)
+            await self.end(body)
 
     def close(self) -> None:
         if self._watch is not None:

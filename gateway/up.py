@@ -108,7 +108,7 @@ def _start_all(up: _Up) -> None:
     plan = up.plan
     logs = plan.data / "logs"
     logs.mkdir(exist_ok=True)
-    engine_port = _free_port()
+    engine_port = free_port()
     up.engine_url = f"http://127.0.0.1:{engine_port}"
     threads = plan.threads or os.cpu_count() or 1
     with up.console.status("starting ...") as status:
@@ -238,7 +238,8 @@ def _address(host: str, port: int) -> str:
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses right now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

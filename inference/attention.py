@@ -8,6 +8,7 @@ Block 0 is the null block: it pads tables and takes the writes of padding rows; 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -94,10 +95,10 @@ class Attention:
         count, heads = q.shape[0], self._heads
         rows = max(count, self._least_rows)
         if rows > count:
-            q = q[torch.arange(rows).clamp_(max=count - 1)]
+            q = torch.cat((q, q[-1:].expand(rows - count, -1, -1)))
         folded = (q * self._scale).view(rows, heads.key, heads.shared, heads.size).transpose(0, 1)
         scores = torch.bmm(folded.reshape(heads.key, -1, heads.size), kv[:, 0].permute(1, 2, 0))
-        scores[:, :, position:] += _later(count, rows, kv.shape[0] - position).repeat_interleave(heads.shared, 0)
+        scores[:, :, position:] += _later(count, rows, kv.shape[0] - position, heads.shared)
         out = torch.bmm(torch.softmax(scores, -1), kv[:, 1].transpose(0, 1))
         out = out.view(heads.key, rows, heads.shared, heads.size).transpose(0, 1)
         return out[:count].reshape(count, heads.query, heads.size)
@@ -130,10 +131,12 @@ def keys_needed(position: int, count: int) -> int:
     return -(-(position + count) // TILE) * TILE
 
 
-def _later(count: int, rows: int, keys: int) -> Tensor:
+@lru_cache(maxsize=4096)
+def _later(count: int, rows: int, keys: int, shared: int) -> Tensor:
     """Minus infinity where one of `count` rows (the last repeated up to `rows`) would see a key behind it."""
     seen = torch.arange(rows).clamp_(max=count - 1)
-    return torch.zeros(rows, keys).masked_fill_(torch.arange(keys)[None] > seen[:, None], float("-inf"))
+    mask = torch.zeros(rows, keys).masked_fill_(torch.arange(keys)[None] > seen[:, None], float("-inf"))
+    return mask.repeat_interleave(shared, 0)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -24,16 +24,45 @@ from inference.gguf import Q41
 log = logging.getLogger(__name__)
 
 Product = Callable[[Tensor], Tensor]
-_LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 18, 24, 30, 36, 48, 60, 72, 84, 96)
+_LADDER = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    10,
+    12,
+    16,
+    20,
+    24,
+    30,
+    36,
+    42,
+    48,
+    54,
+    60,
+    64,
+    72,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    224,
+    256,
+)
 _INT4_GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight [out, in]: dense float32, and its Q4_1 blocks where the file has them."""
+    """A weight [out, in]: dense float32, and a way to its Q4_1 blocks where the file has them."""
 
     dense: Tensor
-    q41: Q41 | None = None
+    q41: Callable[[], Q41] | None = None
 
 
 class KindUnavailable(RuntimeError):
@@ -181,8 +210,9 @@ def _int4(matrix: Matrix) -> Product:
     """Q4_1 without re-quantizing: the kernel computes (q - 8) * scale + zero, so zero = m + 8 d. Others stay fp16."""
     if matrix.q41 is None:
         return _fp16(matrix)
-    q = torch.from_numpy(matrix.q41.q).to(torch.int32)
-    d, m = torch.from_numpy(matrix.q41.d), torch.from_numpy(matrix.q41.m)
+    blocks = matrix.q41()
+    q = torch.from_numpy(blocks.q).to(torch.int32)
+    d, m = torch.from_numpy(blocks.d), torch.from_numpy(blocks.m)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q, 1)
     scales = torch.stack([d.t(), (m + 8 * d).t()], dim=-1).bfloat16().contiguous()
     multiply = torch.ops.aten._weight_int4pack_mm_for_cpu

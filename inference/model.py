@@ -46,11 +46,10 @@ class Llama:
         self.attention = Attention(self.heads, config.context)
         self.exact = self.choice.groups.exact and self.attention.exact
         self._layers = [self._layer(weights, index) for index in range(config.layers)]
-        head = "output.weight" if weights.has("output.weight") else "token_embd.weight"
-        self._head = self._linear(weights, head)
-        self._embedding = weights.matrix("token_embd.weight").dense
-        if self.choice.kind != "fp32":
-            self._embedding = self._embedding.half()
+        embedding = weights.matrix("token_embd.weight")
+        head = weights.matrix("output.weight") if weights.has("output.weight") else embedding
+        self._head = Linear(head, self.choice.kind, self.groups)
+        self._embedding = embedding.dense if self.choice.kind == "fp32" else embedding.dense.half()
         self._norm = weights.vector("output_norm.weight")
         self._cos, self._sin = _rotary(config)
 

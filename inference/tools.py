@@ -56,7 +56,7 @@ class Forced:
         name = self.names[0]
         if len(self.names) > 1:
             said = re.split(r'["{]', text, maxsplit=1)[0]
-            name = next(iter(difflib.get_close_matches(said, self.names, 1, 0.0)), name)
+            name = next(iter(difflib.get_close_matches(said, self.names, 1, 0.1)), name)
         return ToolCall(name, _object_or_empty(text[at:] if at >= 0 else ""))
 
 

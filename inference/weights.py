@@ -6,8 +6,9 @@ head are re-ordered here, once, for dense weights and for raw blocks alike.
 
 import hashlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -77,21 +78,21 @@ class GGUFWeights:
     def matrix(self, *names: str) -> Matrix:
         orders = [self._order(name) for name in names]
         dense = [self._file.dequantize(name)[order] for name, order in zip(names, orders, strict=True)]
-        q41 = None
-        if all(self._file.info(name).kind == "Q4_1" for name in names):
-            parts = [self._file.q41(name) for name in names]
-            q, d, m = (
-                np.concatenate([getattr(part, field)[order] for part, order in zip(parts, orders, strict=True)])
-                for field in ("q", "d", "m")
-            )
-            q41 = Q41(q, d, m)
-        return Matrix(torch.from_numpy(np.concatenate(dense)), q41)
+        blocks = all(self._file.info(name).kind == "Q4_1" for name in names)
+        return Matrix(torch.from_numpy(np.concatenate(dense)), partial(self._q41, names) if blocks else None)
 
     def vector(self, name: str) -> Tensor:
         return torch.from_numpy(self._file.dequantize(name))
 
     def has(self, name: str) -> bool:
         return name in self._file.tensors
+
+    def _q41(self, names: Sequence[str]) -> Q41:
+        parts = [(self._file.q41(name), self._order(name)) for name in names]
+        q = np.concatenate([part.q[order] for part, order in parts])
+        d = np.concatenate([part.d[order] for part, order in parts])
+        m = np.concatenate([part.m[order] for part, order in parts])
+        return Q41(q, d, m)
 
     def _order(self, name: str) -> npt.NDArray[np.intp] | slice:
         if not name.endswith(("attn_q.weight", "attn_k.weight")):

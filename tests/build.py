@@ -123,6 +123,11 @@ class Running:
 
         return [self.call(call_id) for call_id in sorted(until(found, f"{count} booked calls of {site.model}"))]
 
+    def attempts(self, site: Site, by: str = "status") -> dict[str, int]:
+        """How many attempts are booked for the site's model, by status."""
+        rows = self.ask("GET", f"/tollway/usage?by={by}&model={site.model}").json()["rows"]
+        return {row[by]: row["attempts"] for row in rows}
+
     def metric(self, name: str) -> float:
         """Sum of all series of that name."""
         lines = self.ask("GET", "/metrics").text.splitlines()

@@ -194,7 +194,7 @@ def _blocks(part: Part, role: str) -> Iterator[dict[str, Json]]:
             yield _marked({"type": "image", "source": _source(url)}, part.cache)
         case Image():
             raise refuse("messages", f"an image in a message of the role {role}")
-        case Thinking(raw=raw):
+        case Thinking(raw=raw) if raw.get("type") != "reasoning":    # those are OpenAI's, of no use to anyone else
             yield dict(raw)
         case ToolUse():
             yield _marked({"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part)}, part.cache)

@@ -82,7 +82,7 @@ def refuse(param: str, what: str) -> BadRequest:
 
 def _message(index: int, wire: Mapping[str, Any]) -> Message:
     where, role = f"messages[{index}]", wire.get("role")
-    marker = _marker(wire)
+    marker = cache_marker(wire)
     if role == "tool":
         parts = tuple(part for part in _parts(where, wire.get("content"), None) if isinstance(part, Text | Image))
         return Message(role="user", parts=(ToolResult(id=wire.get("tool_call_id") or "", parts=parts, cache=marker),))
@@ -116,7 +116,7 @@ def _parts(where: str, content: Json, marker: Mapping[str, Json] | None) -> Iter
         return
     last = len(content or ()) - 1
     for place, part in enumerate(content or ()):
-        cache = _marker(part) or (marker if place == last else None)
+        cache = cache_marker(part) or (marker if place == last else None)
         match part.get("type"):
             case "text":
                 yield Text(text=part["text"], cache=cache)
@@ -129,7 +129,7 @@ def _parts(where: str, content: Json, marker: Mapping[str, Json] | None) -> Iter
                 raise refuse(f"{where}.content[{place}]", f"a part of type {kind!r}")
 
 
-def _marker(wire: Mapping[str, Any]) -> Mapping[str, Json] | None:
+def cache_marker(wire: Mapping[str, Any]) -> Mapping[str, Json] | None:
     if (found := wire.get("cache_control")) is not None:
         return found    # type: ignore[no-any-return]
     if (found := wire.get("prompt_cache_breakpoint")) is not None:
@@ -143,7 +143,7 @@ def _tool(index: int, wire: Mapping[str, Any]) -> Tool:
     function = wire["function"]
     return Tool(
         name=function["name"], description=function.get("description"), parameters=function.get("parameters"),
-        strict=function.get("strict"), cache=_marker(wire) or _marker(function),
+        strict=function.get("strict"), cache=cache_marker(wire) or cache_marker(function),
     )
 
 
@@ -173,7 +173,7 @@ def _messages(message: Message) -> Iterator[dict[str, Json]]:
     for part in message.parts:
         if isinstance(part, ToolResult):
             pictures += [each for each in part.parts if isinstance(each, Image)]
-            yield {"role": "tool", "tool_call_id": part.id, "content": _result_text(part)}
+            yield {"role": "tool", "tool_call_id": part.id, "content": _content(result_texts(part))}
     rest = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
     if message.role == "system":
         rest = [kept for part in rest if (kept := _without_billing(part)) is not None]
@@ -205,12 +205,12 @@ def _render_part(part: Text | Image) -> dict[str, Json]:
     return {"type": "image_url", "image_url": image}
 
 
-def _result_text(result: ToolResult) -> Json:
-    """This API has no mark for a failed tool, so the text has to say it."""
+def result_texts(result: ToolResult) -> list[Text]:
+    """OpenAI's APIs have no mark for a failed tool, so the text has to say it."""
     texts = [part for part in result.parts if isinstance(part, Text)]
     if result.is_error and not any("error" in part.text.lower() for part in texts):
-        texts = [Text(text="Error: " + texts[0].text), *texts[1:]] if texts else [Text(text="Error")]
-    return _content(texts)
+        return [Text(text="Error: " + texts[0].text), *texts[1:]] if texts else [Text(text="Error")]
+    return texts
 
 
 def _without_billing(part: Text | Image) -> Text | Image | None:
@@ -236,7 +236,7 @@ def _extra(prompt: Prompt) -> dict[str, Json]:
         if name in KNOWN:
             wire[name] = value
         elif name == "thinking":
-            wire.setdefault("reasoning_effort", _effort(value))
+            wire.setdefault("reasoning_effort", effort(value))
         elif name == "output_config" and set(value) <= {"effort"}:
             wire["reasoning_effort"] = value.get("effort")
         elif name not in _HINTS:
@@ -244,7 +244,7 @@ def _extra(prompt: Prompt) -> dict[str, Json]:
     return {name: value for name, value in wire.items() if value is not None}
 
 
-def _effort(thinking: Mapping[str, Any]) -> str | None:
+def effort(thinking: Mapping[str, Any]) -> str | None:
     """A thinking budget as a level of effort; None leaves it to the model."""
     if thinking.get("type") != "enabled":
         return None

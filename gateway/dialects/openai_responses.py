@@ -1,46 +1,49 @@
-"""OpenAI responses: read, metered and relayed to backends that speak it; not translated yet, so not yet in `DIALECTS`.
+"""OpenAI responses, as callers send them to us and as we send them to backends that speak them.
 
-A stream ends with `response.completed`, `response.incomplete` or `response.failed`, which alone carry the usage and the
-tier that was served (the first events name a provisional one); there is no `[DONE]`. Fees for the provider's own tools
-stand in `tool_usage`, beside `usage`.
+Usage comes unasked, in the last event only, and that event is the end: there is no `[DONE]`. Whatever refers to what the
+provider has stored (`previous_response_id`, background) can only be served by the backend that stored it.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+
+import orjson
 
 from gateway.core.call import Sketch
-from gateway.core.errors import BadRequest
+from gateway.core.errors import GatewayError
 from gateway.core.outcome import Observed
-from gateway.core.prompt import Json, Prompt
-from gateway.dialects import counts, facts, splice, sse
+from gateway.dialects import errors, facts, splice, sse
 from gateway.dialects.openai_chat import PING as PING
 from gateway.dialects.openai_chat import error_body as error_body
 from gateway.dialects.openai_chat import is_error as is_error
 from gateway.dialects.openai_chat import models_body as models_body
-from gateway.dialects.openai_chat import stream_error as stream_error
-from gateway.dialects.openai_tap import error_text, load
 from gateway.dialects.openai_usage import usage as usage
-from gateway.dialects.watch import Seen, Verdict, document_of
+from gateway.dialects.responses_answer import decoder as decoder
+from gateway.dialects.responses_answer import events as events
+from gateway.dialects.responses_answer import render_answer as render_answer
+from gateway.dialects.responses_encoder import Encoder as Encoder
+from gateway.dialects.responses_request import parse_request as parse_request
+from gateway.dialects.responses_request import render_request as render_request
+from gateway.dialects.responses_tap import Tap as Tap
+from gateway.dialects.responses_tap import note
+from gateway.dialects.responses_tap import read_frame as read_frame
+from gateway.dialects.watch import Seen, document_of
 
 NAME, PATH = "openai_responses", "/v1/responses"
 END = b""
-PROMPT_FIELDS: tuple[str, ...] = ("tools", "instructions", "input")
-_FINAL = ("response.completed", "response.incomplete", "response.failed")
-_WORDS = ("response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta",
-          "response.reasoning_text.delta", "response.reasoning_summary_text.delta", "response.custom_tool_call_input.delta")
+PROMPT_FIELDS: Sequence[str] = ("tools", "instructions", "input")
 
 
 def sketch(body: bytes) -> Sketch:
     places = splice.spans(body)
-    model = facts.required_text(body, places, "model")
     return Sketch(
-        model=model,
+        model=facts.required_text(body, places, "model"),
         stream=facts.flag(body, places, "stream"),
         spans=places,
         max_output_tokens=facts.count(body, places, "max_output_tokens"),
         service_tier=facts.text(body, places, "service_tier"),
         has_tools=facts.array(body, places, "tools"),
+        previous_id=facts.text(body, places, "previous_response_id"),
     )
 
 
@@ -49,86 +52,16 @@ def usage_asked(body: bytes, places: splice.Spans) -> None:
 
 
 def look(body: bytes) -> Observed:
-    """What a whole answer says of itself. Raises Malformed."""
-    seen = Seen()
-    _note(seen, document_of(body))
+    """What a whole answer says of itself. One whose status is `failed` is an answer all the same. Raises Malformed."""
+    seen, document = Seen(), document_of(body)
+    note(seen, document)
+    if "object" not in document and is_error(document):
+        seen.error = str(document["error"].get("message") or "The backend reported an error.")
     return seen.observed(usage)
 
 
-class Tap:
-    __slots__ = ("seen",)
-
-    def __init__(self) -> None:
-        self.seen = Seen()
-
-    def plain(self, piece: bytes) -> bool:
-        return False
-
-    def look(self, piece: bytes) -> Verdict:
-        found = sse.parse(piece)
-        if found is None:
-            return Verdict.IDLE
-        if found.data.strip() == b"[DONE]":    # some servers add the other dialect's marker
-            self.seen.ended = True
-            return Verdict.END
-        document = load(found)
-        kind = document.get("type") or found.event
-        if kind == "error":
-            self.seen.error = error_text(document)
-            return Verdict.ERROR
-        if response := counts.part(document, "response"):
-            _note(self.seen, response)
-        self.seen.started = self.seen.started or (kind in _WORDS and bool(document.get("delta")))
-        if kind not in _FINAL:
-            return Verdict.PASS
-        if self.seen.error is not None:
-            return Verdict.ERROR
-        self.seen.ended = True
-        return Verdict.END
-
-    def hidden(self, piece: bytes) -> bytes:
-        return piece
-
-
-def read_frame(piece: bytes) -> Iterator[str]:
-    """What a frame adds to the answer."""
-    found = sse.parse(piece)
-    if found is not None and found.data.strip() != b"[DONE]":
-        document = load(found)
-        if document.get("type") in _WORDS and isinstance(document.get("delta"), str):
-            yield document["delta"]
-
-
-def parse_request(body: bytes) -> Prompt:
-    _untranslated()
-
-
-def render_request(prompt: Prompt) -> dict[str, Json]:
-    _untranslated()
-
-
-def _untranslated() -> NoReturn:
-    raise BadRequest("The responses API is only served by backends that speak it.")
-
-
-def _note(seen: Seen, response: Mapping[str, Any]) -> None:
-    seen.response_id = response.get("id") or seen.response_id
-    seen.model = response.get("model") or seen.model
-    seen.tier = response.get("service_tier") or seen.tier
-    if raw := counts.part(response, "usage"):
-        seen.usage = {**raw, "tool_usage": response.get("tool_usage")}
-    if isinstance(error := response.get("error"), dict):
-        seen.error = error_text({"error": error})
-    status = response.get("status")
-    if status in ("completed", "incomplete"):
-        seen.finish = _finish(response)
-        seen.finished.add(0)
-
-
-def _finish(response: Mapping[str, Any]) -> Any:
-    if response.get("status") == "incomplete":
-        reason = counts.part(response, "incomplete_details").get("reason")
-        return "content_filter" if reason == "content_filter" else "length"
-    output: Sequence[Any] = response.get("output") or ()
-    calls = any(isinstance(item, dict) and item.get("type") == "function_call" for item in output)
-    return "tool_use" if calls else "stop"
+def stream_error(error: GatewayError) -> bytes:
+    """As the provider sends it: an event of type `error` with the error object that SDKs raise from."""
+    told = errors.Told(error.status, str(error), error.code, error.param)
+    body = orjson.loads(errors.openai_body(told))
+    return sse.frame(orjson.dumps({"type": "error", **body, "message": told.message, "code": told.code}), "error")

@@ -123,8 +123,8 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
         plain = unpacker.decompress(body, most)
         if unpacker.unconsumed_tail:
             raise TooLarge("the unpacked request body is over the limit")
-        if not unpacker.eof:
-            raise BadRequest("the gzip body ends too early")
+        if not unpacker.eof or unpacker.unused_data:
+            raise BadRequest("the body is not one whole gzip stream, though content-encoding says so")
     except zlib.error as error:
         raise BadRequest("the body is not gzip, though content-encoding says so") from error
     return plain

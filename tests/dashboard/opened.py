@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
+from dashboard.run import ENTRY
+
 ZONE = "Europe/Berlin"
 
 
@@ -20,6 +22,11 @@ def page(title: str, viewer_team: str | None = None, **address: str) -> AppTest:
     test.run()
     assert not test.exception, test.exception
     return test
+
+
+def whole() -> AppTest:
+    """The app as Streamlit starts it, not run yet."""
+    return AppTest.from_file(str(ENTRY), default_timeout=30)
 
 
 def metrics(test: AppTest) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import app, data, format
+from dashboard import data, format
 from dashboard.app import PAGES
 from gateway.ledger.reports import Reports, Slice
 from tests.dashboard.opened import metrics, page
@@ -50,17 +50,6 @@ def test_a_ledger_that_is_not_there_yet_appears_by_itself(look: Look, tmp_path: 
     assert not test.exception
     assert not test.warning
     assert test.session_state["away"] is False
-
-
-def test_the_whole_app_starts_with_its_first_page(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Navigation included; login off on a loopback address."""
-    look("one")
-    monkeypatch.setenv("TOLLWAY_DASHBOARD_LOGIN", "off")
-    monkeypatch.setattr("streamlit.get_option", lambda name: "127.0.0.1" if name == "server.address" else None)
-    test = AppTest.from_file(str(Path(app.__file__)), default_timeout=30).run()
-    assert not test.exception
-    assert test.header[0].value == "Overview"
-    assert metrics(test)["Calls"] == "1"
 
 
 def test_the_address_keeps_the_filter(look: Look) -> None:

@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import insert, update
 from streamlit.testing.v1 import AppTest
 
-from dashboard import app, data, login
+from dashboard import data, login
 from gateway.access.keys import digest, mint
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import Store
 from gateway.ledger.tables import KEYS
-from tests.dashboard.opened import metrics
+from tests.dashboard.opened import metrics, whole
 from tests.ledger.generate import entry, write
 
 PEPPER = "some pepper"
@@ -54,7 +54,7 @@ def execute(url: str, statement: object) -> None:
 
 
 def opened(secret: str | None = None) -> AppTest:
-    test = AppTest.from_file(str(Path(app.__file__)), default_timeout=30).run()
+    test = whole().run()
     if secret is not None:
         test.text_input[0].set_value(secret)
         test.button[0].click().run()
@@ -64,7 +64,7 @@ def opened(secret: str | None = None) -> AppTest:
 
 def signed_in(secret: str) -> AppTest:
     """A further run of a session that signed in before."""
-    test = AppTest.from_file(str(Path(app.__file__)), default_timeout=30)
+    test = whole()
     test.session_state["secret"] = secret
     return test.run()
 

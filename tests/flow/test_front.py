@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.build import Gateway, chat_answer, chat_body, command, messages_answer, messages_body
+from tests.build import Gateway, chat_answer, chat_body, command, expecting, messages_answer, messages_body
 from tests.upstream import Site, whole
 
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
@@ -45,7 +45,7 @@ def refused(answer: httpx.Response, path: str, status: int, code: str | None = N
 @pytest.mark.parametrize("headers", [
     pytest.param({}, id="none"),
     pytest.param({"authorization": "Bearer tw_wrong"}, id="not a key"),
-    pytest.param({"authorization": "Bearer "}, id="empty"),
+    pytest.param({"authorization": "Bearer"}, id="empty"),
     pytest.param({"authorization": "Basic dTpw"}, id="other scheme"),
     pytest.param({"x-api-key": "sk-ant-api03-something"}, id="a vendor's key"),
     pytest.param({"authorization": "Bearer ' OR '1'='1"}, id="SQL"),
@@ -194,7 +194,8 @@ def test_a_declared_length_over_the_limit_is_refused_before_reading(gateway: Gat
             f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key()}\r\nContent-Type: application/json\r\n"
             "Content-Length: 99999999999\r\n\r\n{}".encode()
         )
-        assert sock.recv(100).startswith(b"HTTP/1.1 413")
+        with expecting(1.0):
+            assert sock.recv(100).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json"])

@@ -17,7 +17,9 @@ def _naive(q: torch.Tensor, position: int, kv: torch.Tensor) -> torch.Tensor:
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, float("-inf")).softmax(-1), values)
 
 
-@pytest.mark.parametrize(("position", "count"), [(0, 1), (0, 64), (5, 3), (63, 2), (60, 140), (128, 64), (255, 1), (191, 9)])
+@pytest.mark.parametrize(
+    ("position", "count"), [(0, 1), (0, 64), (5, 3), (63, 2), (60, 140), (128, 64), (255, 1), (191, 9)]
+)
 def test_both_ways_are_the_textbooks(position: int, count: int) -> None:
     """Decoding and prefill agree with the plain formula, wherever the rows lie on the grid of tiles."""
     attention, generator = Attention(HEADS, 512), torch.Generator().manual_seed(4)
@@ -41,7 +43,9 @@ def test_a_rows_bits_do_not_depend_on_its_company() -> None:
         pytest.skip("decode rows are not exact on this machine, and /health says so")
     verified = attention.decode(q[:12], 120, kv[: keys_needed(120, 12)])
     for row in range(12):
-        assert torch.equal(attention.decode(q[row : row + 1], 120 + row, kv[: keys_needed(120 + row, 1)])[0], verified[row])
+        assert torch.equal(
+            attention.decode(q[row : row + 1], 120 + row, kv[: keys_needed(120 + row, 1)])[0], verified[row]
+        )
 
 
 def test_pages_are_found_where_the_table_says() -> None:

@@ -127,6 +127,8 @@ def test_tails_go_before_heads_and_old_before_new() -> None:
     for _ in range(4):
         assert pool.take(1) is not None
     assert [event.block_hash for event in pool.events if isinstance(event, BlockRemoved)] == [
-        stored.block_hash for stored in (pool.events[1], pool.events[0], pool.events[3], pool.events[2]) if isinstance(stored, BlockStored)
+        stored.block_hash
+        for stored in (pool.events[1], pool.events[0], pool.events[3], pool.events[2])
+        if isinstance(stored, BlockStored)
     ]
     assert pool.take(1) is None

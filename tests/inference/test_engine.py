@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.engine import Ask, Delta, Door, Engine, QueueFull
+from inference.engine import Ask, Door, Engine, QueueFull
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request
 from tests.inference.tiny import model, plain_logits, run, tokenizer, tokens_of
@@ -40,7 +40,8 @@ def _prompts(chance: random.Random, count: int, longest: int) -> list[list[int]]
     """Some share a beginning, some are one token long."""
     shared = [chance.randrange(3, 259) for _ in range(longest // 2)]
     return [
-        shared[: chance.randrange(len(shared))] + [chance.randrange(3, 259) for _ in range(chance.randint(1, longest // 2))]
+        shared[: chance.randrange(len(shared))]
+        + [chance.randrange(3, 259) for _ in range(chance.randint(1, longest // 2))]
         for _ in range(count)
     ]
 
@@ -231,9 +232,3 @@ def test_a_reset_forgets_the_cache() -> None:
         engine.reset_prefix_cache()
         cached.append(run(engine, [_ask([9] * 100)])[0][-1].usage.cached)
     assert cached == [0, 96, 0, 96, 0]
-
-
-def test_deltas_are_immutable() -> None:
-    """What was handed out cannot change."""
-    with pytest.raises(AttributeError):
-        Delta("", (), (), None).text = "x"  # type: ignore[misc,arg-type]

@@ -24,7 +24,12 @@ _Q = _RANDOM.integers(0, 16, 32)
 _PACKED = bytes((_Q[:16] | (_Q[16:] << 4)).astype(np.uint8))
 _Q8 = _RANDOM.integers(-128, 128, 32).astype(np.int8)
 WHOLE = gguf_bytes(
-    {"general.architecture": (8, "llama"), "a.list": (9, (5, [1, -2])), "a.words": (9, (8, ["x", "é"])), "a.flag": (7, True)},
+    {
+        "general.architecture": (8, "llama"),
+        "a.list": (9, (5, [1, -2])),
+        "a.words": (9, (8, ["x", "é"])),
+        "a.flag": (7, True),
+    },
     {"m": ((1, 32), 3, _halves(0.5, -1.25) + _PACKED), "v": ((4,), 0, np.arange(4, dtype=np.float32).tobytes())},
 )
 
@@ -37,7 +42,12 @@ WHOLE = gguf_bytes(
         pytest.param(8, _halves(0.25) + _Q8.tobytes(), 0.25 * _Q8, id="Q8_0"),
         pytest.param(1, _halves(*range(32)), np.arange(32), id="F16"),
         pytest.param(0, np.arange(32, dtype=np.float32).tobytes(), np.arange(32), id="F32"),
-        pytest.param(30, (np.arange(32, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes(), np.arange(32), id="BF16"),
+        pytest.param(
+            30,
+            (np.arange(32, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes(),
+            np.arange(32),
+            id="BF16",
+        ),
     ],
 )
 def test_every_kind_is_dequantized_by_its_formula(tmp_path: Path, kind: int, raw: bytes, want: np.ndarray) -> None:

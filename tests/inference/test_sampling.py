@@ -66,7 +66,9 @@ def test_drafts_keep_the_distribution(draft: int, sampling: Sampling) -> None:
     """The token after a verified draft, accepted or not, is distributed as without one."""
     rows, counts = torch.stack([LOGITS, LOGITS]), torch.zeros(len(LOGITS), dtype=torch.float64)
     for seed in range(6_000):
-        drawn = Sampler(Sampling(temperature=sampling.temperature, top_p=sampling.top_p, seed=seed)).verify(rows, [0, 0], 5, [draft])
+        drawn = Sampler(Sampling(temperature=sampling.temperature, top_p=sampling.top_p, seed=seed)).verify(
+            rows, [0, 0], 5, [draft]
+        )
         counts[drawn.tokens[0]] += 1
         assert (len(drawn.tokens) == 2) == (drawn.tokens[0] == draft)
     assert _chi_square(counts, _expected(sampling)) > 0.001

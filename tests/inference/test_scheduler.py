@@ -103,7 +103,9 @@ def test_every_answer_is_the_one_given_alone(blocks: int, chance: random.Random)
         most = chance.randint(1, 30)
         size = min(chance.randint(1, 70), blocks * BLOCK - most)
         prompt = [chance.randrange(2)] * (size // 2) + [chance.randrange(3) for _ in range(size - size // 2)]
-        request = Request(str(index), prompt, most, chance.choice((FAST, STANDARD)), float(index), chance.choice(("", "s")))
+        request = Request(
+            str(index), prompt, most, chance.choice((FAST, STANDARD)), float(index), chance.choice(("", "s"))
+        )
         if chance.random() < 0.5:
             request.proposer = _Junk(index)
         rig.add(request)

@@ -18,7 +18,14 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cn", "Co
 
 @pytest.mark.parametrize(
     "text",
-    ["Hello, world", "  two  spaces 123 4 56\n\n\tx", "naïve 日本語 😀", "def f(a: int) -> str:\n    return 'x'", " 7", "\n \n"],
+    [
+        "Hello, world",
+        "  two  spaces 123 4 56\n\n\tx",
+        "naïve 日本語 😀",
+        "def f(a: int) -> str:\n    return 'x'",
+        " 7",
+        "\n \n",
+    ],
 )
 def test_text_comes_back(words: Tokenizer, text: str) -> None:
     """Encoding loses nothing."""
@@ -104,7 +111,8 @@ def test_31_tools_leave_room(words: Tokenizer, sessions: list[dict[str, Any]]) -
     """The recorded tools, 3,500 tokens as JSON, cost less than a tenth of the context; most recorded turns fit."""
     session = sessions[0]
     with_tools, without = (
-        len(encode_prompt({"messages": session["messages"][:2]} | extra, words)) for extra in ({"tools": session["tools"]}, {})
+        len(encode_prompt({"messages": session["messages"][:2]} | extra, words))
+        for extra in ({"tools": session["tools"]}, {})
     )
     assert with_tools - without < 8192 // 10
     sizes = [
