@@ -42,7 +42,7 @@ def _time(ticks: Sequence[str]) -> alt.X:
     day = f"substring(datum.value, 8, 10) + ' ' + {_MONTHS}[+substring(datum.value, 5, 7) - 1]"
     hour = f"substring(datum.value, 11, 16) == '00:00' ? {day} : substring(datum.value, 11, 16)"
     label = day if not ticks or len(ticks[0]) == 10 else hour
-    axis = alt.Axis(labelExpr=label, labelOverlap="greedy", labelAngle=0, labelSeparation=8, grid=False, ticks=False)
+    axis = alt.Axis(labelExpr=label, labelOverlap="greedy", labelAngle=0, labelSeparation=3, grid=False, ticks=False)
     return alt.X("when:O", title=None, axis=axis, scale=alt.Scale(domain=list(ticks)))
 
 
@@ -56,13 +56,12 @@ def _tooltip(dimension: str, unit: str) -> list[alt.Tooltip]:
 
 def stacked(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit: str) -> alt.Chart:
     """Bars over time. A point: `when`, `name`, `value`, and `exact`, the text of its tooltip."""
-    form = "$~s" if unit == "$" else "~s"
     scale = colours(dimension, _names(points))
     rank = {shown: n for n, shown in enumerate(scale.to_dict()["domain"])}
     ordered = [{**point, "rank": rank[point["name"]]} for point in points]
     chart: alt.Chart = _chart(ordered).mark_bar().encode(
         _time(ticks),
-        alt.Y("value:Q", title=None, axis=alt.Axis(format=form, tickCount=5), stack=True),
+        alt.Y("value:Q", title=None, axis=_axis(unit, 5), stack=True),
         alt.Color("name:N", scale=scale, legend=_legend()),
         alt.Order("rank:Q"),
         tooltip=_tooltip(dimension, unit),
@@ -72,9 +71,8 @@ def stacked(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit:
 
 def ranked(points: Sequence[Point], dimension: str, unit: str) -> alt.Chart:
     """Horizontal bars, the longest on top."""
-    form = {"share": "%", "$": "$~s"}.get(unit, "~s")
     chart: alt.Chart = _chart(points).mark_bar(cornerRadiusEnd=3, height=18).encode(
-        alt.X("value:Q", title=None, axis=alt.Axis(format=form, tickCount=4)),
+        alt.X("value:Q", title=None, axis=_axis(unit, 4)),
         alt.Y("name:N", sort="-x", title=None, axis=alt.Axis(labelLimit=180, ticks=False)),
         alt.Color("name:N", scale=colours(dimension, _names(points)), legend=None),
         tooltip=[alt.Tooltip("name:N", title=dimension), alt.Tooltip("exact:N", title=unit)],
@@ -85,7 +83,7 @@ def ranked(points: Sequence[Point], dimension: str, unit: str) -> alt.Chart:
 def lines(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit: str) -> alt.Chart:
     """Lines with a point at each bucket. `unit`: `share`, or `ms` on a logarithmic axis."""
     if unit == "share":
-        y = alt.Y("value:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
+        y = alt.Y("value:Q", title=None, axis=_axis(unit, 5), scale=alt.Scale(domain=[0, 1]))
     else:
         y = alt.Y("value:Q", title=None, axis=_wait_axis(), scale=alt.Scale(type="log", nice=False, padding=12))
     chart: alt.Chart = _chart(points).mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=2).encode(
@@ -137,6 +135,14 @@ def histogram(bars: Sequence[Bar]) -> alt.Chart:
         tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in texts.items()],
     ).properties(height=HEIGHT)  # fmt: skip
     return chart
+
+
+def _axis(unit: str, ticks: int) -> alt.Axis:
+    """Dollars below one are written out: SI's small m means a thousandth, and a million to whoever pays."""
+    if unit == "$":
+        dollars = "datum.value >= 1 ? format(datum.value, '$,.2~f') : format(datum.value, '$.2~r')"
+        return alt.Axis(labelExpr=dollars, tickCount=ticks)
+    return alt.Axis(format="%" if unit == "share" else "~s", tickCount=ticks)
 
 
 def _wait_axis() -> alt.Axis:

@@ -60,10 +60,12 @@ def share(value: float | None) -> str:
 
 
 def change(now: float | None, before: float | None) -> str | None:
-    """How much more or less than before, in per cent; None where there is nothing to compare with."""
+    """How much more or less than before, in per cent; None where nothing changed or there is nothing to compare with."""
     if now is None or not before:
         return None
     by = (now - before) / before * 100
+    if abs(by) < 0.5:
+        return None
     return f"{by:+,.0f} %" if abs(by) < 1_000 else f"{now / before:,.0f} times"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard import charts, data, format
+from dashboard import charts, data, filters, format
 from dashboard.data import Row
 from dashboard.view import View
 
@@ -39,12 +39,8 @@ def empty(view: View, viewer: data.Viewer) -> bool:
         return True
     last = data.instant(extent.last_us, view.tz)
     st.info(f"Nothing in this range for these filters. The last call was on {last:%d %B %Y at %H:%M}.", icon=NOTHING)
-    st.button("Show all time, all teams", on_click=_widen, key="widen")
+    st.button("Show all time, all teams", on_click=filters.widen, key="widen")
     return True
-
-
-def _widen() -> None:
-    st.session_state["range"], st.session_state["team"] = "all", []
 
 
 def _curl() -> str:

@@ -22,6 +22,7 @@ from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.budgets.memory import MemoryBudgets
 from gateway.core.errors import GatewayError
+from gateway.counting import Counting
 from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
@@ -29,11 +30,12 @@ from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger, Store, upgrade
 from gateway.metering import prices
 from gateway.metrics import Metrics
+from gateway.passage import Passage
 from gateway.pipeline import Pipeline
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.web import admin, errors, health, routes
-from gateway.web.front import DIALECT_OF_PATH, Front
+from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from router_policies.files import PolicyStore
 from router_policies.types import Rates
 
@@ -55,8 +57,10 @@ def build(settings: Settings, transport: httpx.AsyncBaseTransport | None = None,
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         async with _services(settings, policies, book, transport, demo_team) as services:
-            pipeline = Pipeline(services, Holds(services.budgets, services.prices, services.reports, services.ledger.flush))
-            front_door.append(Front(pipeline.serve, services.keys, services.metrics, settings.max_body_bytes))
+            holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
+            pipeline = Pipeline(services, holds)
+            servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+            front_door.append(Front(servers, services.keys, services.metrics, settings.max_body_bytes))
             app.state.services = services
             yield
             services.draining = True
@@ -75,8 +79,10 @@ def build(settings: Settings, transport: httpx.AsyncBaseTransport | None = None,
     )
 
     async def front(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"] in DIALECT_OF_PATH:
+        if scope["type"] == "http" and takes(scope["path"], settings.passthrough):
             await front_door[0](scope, receive, send)
+        elif scope["type"] == "websocket":
+            await refuse_upgrade(receive, send)
         else:
             await inner(scope, receive, send)
 

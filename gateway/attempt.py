@@ -62,12 +62,24 @@ Settle = Callable[[Outcome], Awaitable[Sequence[tuple[bytes, bytes]]]]
 
 
 class TryNext(Exception):
-    """Nothing has reached the client and another lane may do better; `error` is what the client gets if none does."""
+    """Nothing has reached the client and another lane may do better; `error` is what the client gets if none does.
 
-    def __init__(self, error: GatewayError, answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None) -> None:
+    `again`: the same lane may take the call a little later, after `retry_after_s` if it said how long.
+    """
+
+    def __init__(
+        self,
+        error: GatewayError,
+        answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None,
+        *,
+        again: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.answer = answer
+        self.again = again
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +94,8 @@ class Attempt:
     headers: Sequence[tuple[bytes, bytes]]
     """Our own answer headers: call, lane, class, reason."""
     stop_on_hang_up: bool = True
+    keepalive_s: float = 0.0
+    """Silence in a stream after which the client gets a ping; 0 is never."""
     stop: Stop = field(default_factory=Stop)
     outcome: Outcome = field(default_factory=Outcome)
     _began: float = 0.0
@@ -202,6 +216,8 @@ class Attempt:
                         if relay.observed.error is not None and not relay.started:
                             break
                         await client.start(response.status_code, headers)
+                        if self.keepalive_s:
+                            client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
                     await client.send(out)
                 if relay.ended:
                     break
@@ -256,7 +272,8 @@ class Attempt:
         self, status: Status, error: GatewayError, answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None
     ) -> TryNext:
         await self._settle(status, str(error))
-        return TryNext(error, answer)
+        again = answer is not None or isinstance(error, Unreachable)
+        return TryNext(error, answer, again=again, retry_after_s=self.outcome.retry_after_s)
 
 
 class Unterminated(UpstreamError):

@@ -22,6 +22,8 @@ from gateway.prefix.chain import Chain
 from gateway.services import Services
 from router_policies.types import Decision, Ranked
 
+_STORING = "openai_responses"
+_MOST_LATE = 10_000
 _COOLING = frozenset({429, 503, 529})
 _CACHE_TTL_S = 300.0
 _OWN_CACHE_TTL_S = 86_400.0
@@ -74,12 +76,23 @@ class Booking:
         entry = self._entry(outcome, metered)
         await self.via.ledger.append(entry)
         self.entry = entry
-        if self.hold is not None:
+        if outcome.observed.pending and outcome.observed.response_id:
+            self._await_usage(outcome.observed.response_id, entry)
+        elif self.hold is not None:
             await self.via.budgets.settle(self.hold, entry.cost_nanos)
         self._tell(outcome, entry)
         return headers_of(entry)
 
+    def _await_usage(self, name: str, entry: Entry) -> None:
+        """The answer is made in the background: what it took comes when it is asked for, and the hold stays until then."""
+        late = self.via.late
+        late[name] = (entry, self.hold)
+        if len(late) > _MOST_LATE:
+            del late[next(iter(late))]
+
     async def _meter(self, outcome: Outcome) -> meter.Metered:
+        if outcome.observed.pending:
+            return meter.Metered(TokenUsage(), "none")
         return await meter.weigh(
             outcome.observed,
             status=outcome.status,
@@ -91,12 +104,13 @@ class Booking:
 
     def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
         observed, at_us = outcome.observed, self.plan.call.at_us
+        region = observed.region or self.target.region
         tier = observed.served_tier or self.target.set_fields.get("service_tier") or self.target.priced_as
         model = observed.served_model or self.ranked.upstream_model
         status, cost, uncached_cost, rows = outcome.status, 0, 0, ()
         if metered.tokens.known:
             priced = self.via.prices.price(
-                self.target.provider, model, metered.tokens, tier=tier, at_us=at_us, region=self.target.region
+                self.target.provider, model, metered.tokens, tier=tier, at_us=at_us, region=region, batch=self.target.batch
             )
             cost, uncached_cost, rows = priced.cost_nanos, priced.uncached_cost_nanos, priced.rows  # type: ignore[assignment]
             if cost is None and status == "ok":
@@ -163,6 +177,8 @@ class Booking:
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             ttl_s = _OWN_CACHE_TTL_S if self.target.cache_salt else _CACHE_TTL_S
             self.via.index.learn(self.target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+        if self.target.dialect == _STORING and outcome.observed.response_id:
+            self.via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         self.via.metrics.attempt(
             entry.team, entry.backend, entry.lane, entry.latency_class, entry.status, tokens, entry.cost_nanos,
             outcome.first_token_s, outcome.total_s, entry.predicted_read_tokens,

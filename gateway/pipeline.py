@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ Parts = Sequence[tuple[int, int]]
 """Byte ranges of a body's prompt, in the order in which the provider renders them."""
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
+_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
 
 
 class Pipeline:
@@ -51,14 +53,14 @@ class Pipeline:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
         via = self._via
         policy = via.policies.current.for_team(call.tenant.team)
-        plan = self._plan(call, policy)
+        plan = self.plan(call, policy)
         via.metrics.in_flight.inc()
         try:
             await self._attempts(plan, policy, client)
         finally:
             via.metrics.in_flight.dec()
 
-    def _plan(self, call: Call, policy: Policy) -> Plan:
+    def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
@@ -71,14 +73,14 @@ class Pipeline:
             parts = dialects.messages(call.dialect, call.body, call.sketch)
         model = resolve_model(policy, sketch.model).model
         links = chain(team, model, call.body, parts)
-        lanes = via.fleet.snapshot()
+        lanes = self._lanes(call)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
         decision = decide(policy, _ask(call, prompt_tokens, cached), lanes)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
-            raise _nobody(decision, lanes)
+            raise _nobody(decision, lanes, call.dialect if model in via.fleet.models else None)
         return Plan(
             call=call,
             decision=decision,
@@ -88,6 +90,15 @@ class Pipeline:
             prompt_tokens=prompt_tokens,
             cached=cached,
         )
+
+    def _lanes(self, call: Call) -> tuple[Lane, ...]:
+        """The lanes that can serve this dialect; for a call that goes on from a stored answer, those of its backend."""
+        lanes, earlier = self._via.fleet.lanes(call.dialect), call.sketch.previous_id
+        if earlier is None:
+            return lanes
+        backend = self._via.stored.backend(earlier, call.tenant.team, param="previous_response_id")
+        own = tuple(lane for lane in lanes if self._via.fleet.road(lane.key, call.dialect).dialect == call.dialect)
+        return tuple(lane for lane in lanes if lane.backend == backend) or own or lanes
 
     def _normalized(self, call: Call, policy: Policy, parts: Parts) -> tuple[Call, list[Change]]:
         rules, level = policy.normalize, policy.normalize.level
@@ -99,25 +110,35 @@ class Pipeline:
         return replace(call, body=body, sketch=sketch), changes
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
-        """Walks the ranking until a lane answers; it is never ranked again."""
-        tries = plan.decision.ranked[: self._via.settings.max_attempts]
-        last: TryNext | None = None
-        for number, ranked in enumerate(tries, start=1):
-            try:
-                await self._attempt(plan, policy, ranked, number, client)
-                return
-            except TryNext as refusal:
-                last = refusal
-                if client.gone:
+        """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
+        settings, number, last = self._via.settings, 0, TryNext(Overloaded("no lane can take the call right now"))
+        tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
+        for turn in range(1 + settings.retries):
+            again: list[Ranked] = []
+            for ranked in tries:
+                number += 1
+                try:
+                    await self._attempt(plan, policy, ranked, number, client)
                     return
-        assert last is not None
+                except TryNext as refusal:
+                    last = refusal
+                    again += [ranked] if refusal.again else []
+                except BadRequest as error:  # what this lane's dialect cannot say, another's may
+                    last = last if number > 1 else TryNext(error)
+            wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
+            if not again or wait_s is None or turn == settings.retries or client.gone:
+                break
+            tries = again
+            await client.pause(wait_s)
+        if client.gone:
+            return
         if last.answer is None:
             raise last.error
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
 
     async def _attempt(self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client) -> None:
-        via, target = self._via, self._via.fleet.targets[ranked.lane.key]
+        via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
             plan=plan, via=via, number=number, ranked=ranked, target=target, predicted_read_tokens=predicted
@@ -133,15 +154,26 @@ class Pipeline:
             settle=booking.settle,
             headers=_answer_headers(plan, ranked),
             stop_on_hang_up=policy.hang_up == "cancel",
+            keepalive_s=via.settings.keepalive_ms / 1e3,
         )
         request = attempt.request()
-        booking.hold = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        if limit is not None:
+            set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
+            request = attempt.request()
         booking.open()
         try:
             await attempt.run(request, via.upstream, client)
         finally:
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same
                 await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
+
+
+def _wait_s(last: TryNext, turn: int, most_s: float) -> float | None:
+    """How long to wait before asking again: what the backend says, else a little at random; None if that is too long."""
+    if last.retry_after_s is not None:
+        return last.retry_after_s if last.retry_after_s <= most_s else None
+    return min(random.uniform(0, min(_BACKOFF_S * 2**turn, _MAX_BACKOFF_S)), most_s)
 
 
 def cache_salt(secret: bytes, team: str) -> str:
@@ -197,10 +229,12 @@ def _number(text: str | None) -> float | None:
     return float(text)
 
 
-def _nobody(decision: Decision, lanes: tuple[Lane, ...]) -> GatewayError:
-    """Why no lane can serve, as the caller should see it."""
+def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -> GatewayError:
+    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others."""
     model = decision.model
     serving = [lane.key for lane in lanes if model in lane.models]
+    if not serving and unspoken is not None:
+        return BadRequest(f"the model {model[:100]!r} is not served at {dialects.DIALECTS[unspoken].PATH}", param="model")
     if not serving:
         text = f"the model {model[:100]!r} does not exist here; GET /v1/models lists what there is"
         return ModelNotFound(text, param="model")

@@ -7,7 +7,9 @@ client that left does nothing.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gateway.core.errors import BadRequest, TooLarge
@@ -27,7 +29,7 @@ class ClientGone(Exception):
 class Client:
     """One HTTP exchange with a client over ASGI."""
 
-    __slots__ = ("_on_gone", "_receive", "_send", "_too_much", "_watch", "ended", "gone", "started")
+    __slots__ = ("_on_gone", "_pings", "_receive", "_send", "_sent_at", "_too_much", "_watch", "ended", "gone", "started")
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.gone = False
@@ -36,6 +38,8 @@ class Client:
         self._receive = receive
         self._send = send
         self._too_much = False
+        self._sent_at = 0.0
+        self._pings: asyncio.Task[None] | None = None
         self._on_gone: Callable[[], None] | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -92,6 +96,14 @@ class Client:
         """Calls `listener` when the client leaves; None takes it off."""
         self._on_gone = listener
 
+    async def pause(self, seconds: float) -> None:
+        """Waits, but not for a client that has left."""
+        left = asyncio.Event()
+        self.on_gone(left.set)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(left.wait(), seconds)
+        self.on_gone(None)
+
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -106,8 +118,22 @@ class Client:
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send(self, data: bytes) -> None:
+        self._sent_at = time.monotonic()
         if not self.gone:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def ping(self, every_s: float, data: bytes) -> None:
+        """Sends `data` whenever nothing else was sent for that long; call it when the answer has been started."""
+        self._sent_at = time.monotonic()
+        self._pings = asyncio.ensure_future(self._ping(every_s, data))
+
+    async def _ping(self, every_s: float, data: bytes) -> None:
+        while not (self.ended or self.gone):
+            left_s = self._sent_at + every_s - time.monotonic()
+            if left_s <= 0:
+                await self.send(data)
+            else:
+                await asyncio.sleep(left_s)
 
     async def end(self, data: bytes = b"") -> None:
         """Sends the last bytes; the exchange is over."""
@@ -131,7 +157,8 @@ class Client:
             await self.end(body)
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in (self._watch, self._pings):
+            if task is not None:
+                task.cancel()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -77,7 +78,10 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
         asgi = app.build(config, demo_team=demo_team)
     except (strict_yaml.BadFile, PriceFileError) as error:
         raise CannotServe(str(error)) from error
-    server(asgi, config.drain_s).run(sockets=[bind(host, port, "--port")])
+    sock = bind(host, port, "--port")
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when all is over; it has been obeyed then
+        signal.signal(number, lambda *_: None)
+    server(asgi, config.drain_s).run(sockets=[sock])
 
 
 def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:

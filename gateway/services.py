@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from gateway.access.keys import KeyRing
 from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
+from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
-from gateway.budgets import Budgets
+from gateway.budgets import Budgets, Hold
 from gateway.key_table import KeyTable
+from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
@@ -41,4 +43,7 @@ class Services:
     rates: Rates = field(default_factory=Rates)
     forms: FirstForms = field(default_factory=FirstForms)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    stored: Stored = field(default_factory=Stored)
+    late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
+    """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
     draining: bool = False

@@ -10,11 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gateway.core.secret import Secret
 from router_policies import strict_yaml
 
+Api = Literal["chat", "responses", "embeddings", "messages", "count_tokens", "files", "batches"]
+APIS_OF: Mapping[str, tuple[Api, ...]] = {
+    "openai": ("chat", "embeddings"), "anthropic": ("messages", "count_tokens"), "other": (),
+}
+"""What a backend speaks if nothing is said."""
+STORES = frozenset({"files", "batches"})
+"""APIs that keep things at the provider; either dialect may have them."""
+_HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
 
 
@@ -39,9 +47,16 @@ def _reference(text: str) -> str:
     return text
 
 
+def _path_prefix(text: str) -> str:
+    if not text.startswith("/") or text.endswith("/") or text.split("/")[1] in ("v1", "tollway", "healthz", "readyz", "metrics"):
+        raise ValueError("must be a path of its own such as /gemini, without a slash at its end")
+    return text
+
+
 Url = Annotated[str, AfterValidator(_http_url)]
 Reference = Annotated[str, AfterValidator(_reference)]
 Ms = Annotated[float, Field(gt=0, le=3_600_000)]
+PathPrefix = Annotated[str, AfterValidator(_path_prefix)]
 Number = Annotated[float, Field(ge=0)]
 
 
@@ -51,6 +66,7 @@ class LaneSettings(_Part):
     service_tier: str | None = Field(None, description="value of the request's `service_tier` for this lane")
     set: dict[str, Any] = Field(default_factory=dict, description="further body fields this lane sends, name to value")
     priced_as: str | None = Field(None, description="tier of the price row, where the answer does not name one")
+    batch: bool = Field(False, description="its calls are billed at batch prices, whatever tier the answers name")
     max_in_flight: int | None = Field(None, gt=0, description="calls at once; more go to another lane")
     first_token_ms: Ms = Field(500.0, description="first guess of the time to the first token of a short prompt")
     prefill_tokens_per_s: Number = Field(5_000.0, description="first guess of how fast a prompt is read")
@@ -68,13 +84,24 @@ class ModelSettings(_Part):
 class BackendSettings(_Part):
     """An address, a key, a dialect and models."""
 
-    dialect: Literal["openai", "anthropic"] = Field(description="the wire format this backend speaks")
+    dialect: Literal["openai", "anthropic", "other"] = Field(
+        description="the wire format this backend speaks; `other`: reached through `passthrough` only"
+    )
+    speaks: list[Api] | None = Field(
+        None,
+        description="APIs under its address; default for openai: chat and embeddings, and responses at api.openai.com and "
+        "api.x.ai; for anthropic: messages and count_tokens",
+    )
     url: Url = Field(description="base address, e.g. https://api.openai.com/v1")
     key: Reference | None = Field(None, description="where its API key is: env:NAME or file:PATH")
+    key_header: str | None = Field(
+        None, pattern=r"^[a-z0-9-]+$", description="header that carries the key; default: authorization, x-api-key for anthropic"
+    )
     provider: str | None = Field(None, description="name in the price book; default: the backend's own name")
     region: str | None = Field(None, description="region class of the price rows")
     models: dict[str, ModelSettings | str] | list[str] = Field(
-        description="names that clients use; a mapping may give the backend's own name for each"
+        default_factory=list[str],
+        description="names that clients use; a mapping may give the backend's own name for each",
     )
     lanes: dict[str, LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
     headers: dict[str, str] = Field(default_factory=dict, description="further headers sent to this backend")
@@ -83,12 +110,22 @@ class BackendSettings(_Part):
     idle_timeout_ms: Ms = Field(60_000.0, description="longest silence between two chunks of an answer")
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
 
-    @field_validator("models")
-    @classmethod
-    def _some(cls, models: dict[str, Any] | list[str]) -> dict[str, Any] | list[str]:
-        if not models:
-            raise ValueError("name at least one model")
-        return models
+    @model_validator(mode="after")
+    def _fits(self) -> BackendSettings:
+        if not self.models and self.dialect != "other":
+            raise ValueError("models: name at least one model")
+        for api in self.speaks or ():
+            if api not in STORES and (api in APIS_OF["anthropic"]) != (self.dialect == "anthropic"):
+                raise ValueError(f"speaks: {api} is not an API of the dialect {self.dialect}")
+        return self
+
+    @property
+    def apis(self) -> tuple[Api, ...]:
+        """What it speaks, said or supposed."""
+        if self.speaks is not None:
+            return tuple(self.speaks)
+        responses: tuple[Api, ...] = ("responses",) if self.url.startswith(_HAVE_RESPONSES) else ()
+        return APIS_OF[self.dialect] + (responses if self.dialect == "openai" else ())
 
     @property
     def by_name(self) -> Mapping[str, ModelSettings]:
@@ -101,13 +138,21 @@ class File(_Part):
     """The whole of `tollway.yaml`."""
 
     backends: dict[str, BackendSettings] = Field(default_factory=dict)
+    passthrough: dict[PathPrefix, str] = Field(
+        default_factory=dict, description="path prefix to backend: relayed as it is, metered where usage can be recognised"
+    )
     policies: str | None = Field(None, description="folder with one YAML file per team; default: the shipped examples")
     prices: list[str] = Field(default_factory=list, description="further price files; their rows win over the shipped ones")
     data: str = Field(".tollway", description="folder for the journal, the embedded database and first keys")
-    database_url: str | None = Field(None, description="default: SQLite in the data folder")
+    database_url: str | None = Field(
+        None, pattern=r"^(sqlite|postgres|postgresql)://", description="sqlite:///FILE or postgresql://...; default: in DATA"
+    )
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
-    max_attempts: int = Field(2, ge=1, le=5, description="tries per call, over all backends")
+    max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
+    retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
+    max_retry_wait_ms: float = Field(1_000.0, ge=0, le=60_000, description="longest wait before that, else it is passed on")
+    keepalive_ms: float = Field(15_000.0, ge=0, description="silence in a stream after which a ping is sent; 0 is never")
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
     )
@@ -122,6 +167,7 @@ class Settings(BaseModel):
 
     backends: Mapping[str, BackendSettings]
     backend_keys: Mapping[str, Secret]
+    passthrough: Mapping[str, str] = Field(default_factory=dict)
     policies: Path
     prices: tuple[Path, ...]
     data: Path
@@ -129,6 +175,9 @@ class Settings(BaseModel):
     admin_key: Secret | None
     max_body_bytes: int
     max_attempts: int
+    retries: int
+    max_retry_wait_ms: float
+    keepalive_ms: float
     durability: Literal["process", "power"]
     drain_s: float
     log_level: str
@@ -152,6 +201,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
     return Settings(
         backends=file.backends,
         backend_keys=keys,
+        passthrough=_passthrough(file),
         policies=(folder / file.policies).resolve() if file.policies else SHIPPED_POLICIES,
         prices=tuple((folder / p).resolve() for p in file.prices),
         data=data,
@@ -159,10 +209,20 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
+        retries=file.retries,
+        max_retry_wait_ms=file.max_retry_wait_ms,
+        keepalive_ms=file.keepalive_ms,
         durability=file.durability,
         drain_s=file.drain_s,
         log_level=file.log_level,
     )
+
+
+def _passthrough(file: File) -> Mapping[str, str]:
+    for prefix, backend in file.passthrough.items():
+        if backend not in file.backends:
+            raise SettingsError(f"passthrough.{prefix}: there is no backend {backend!r} under `backends`")
+    return file.passthrough
 
 
 def _secret(reference: str, place: str, folder: Path, env: Mapping[str, str]) -> Secret:

@@ -128,10 +128,19 @@ def _options() -> argparse.Namespace:
 
 
 def _exit_with_parent() -> None:
-    """Linux tells us by a signal; elsewhere, and for a parent that died before we asked, look every half second."""
+    """Linux tells us by a signal; elsewhere, and for a parent that died before we asked, look every half second.
+
+    The kernel sends the signal also when only the thread that started us ends, so it makes us look, not leave.
+    """
     parent = os.getppid()
+
+    def look(*_: object) -> None:
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        signal.signal(signal.SIGUSR2, look)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
 
     def watch() -> None:
         while os.getppid() == parent:

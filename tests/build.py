@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -19,9 +20,11 @@ from typing import Any
 
 import httpx
 import uvloop
+from click.testing import CliRunner
 
 from gateway import app, cli, settings
 from gateway.serve import bind, server
+from tests.cases import clocked
 from tests.upstream import Site, until
 
 PRICES = """
@@ -177,16 +180,12 @@ class Gateway(Running):
         self.close()
 
 
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["gateway.cli", "tests.build"])
-
-
 class Process(Running):
     """The gateway as a process of its own, started as `tollway serve`: for signals, crashes and logs."""
 
     def __init__(
         self, folder: Path, config: Mapping[str, Any] | None = None, policies: Mapping[str, Any] | None = None,
-        prices: str = PRICES, env: Mapping[str, str] | None = None, port: int = 0,
+        prices: str = PRICES, env: Mapping[str, str] | None = None, *, clock: Path | None = None, fork: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         self.folder = folder
@@ -194,17 +193,17 @@ class Process(Running):
             write_files(folder, config, policies or {}, prices)
         self.log = folder / "log"
         self.env = {**ENV, **(env or {})}
-        self._port = port
+        self._launch = Forked if fork else Spawned
+        self._clock = clock
         self.start()
 
     def start(self) -> None:
-        self.port = self._port or free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         argv = ["serve", "--config", str(self.folder / "tollway.yaml"), "--port", str(self.port)]
-        self.process = _forks.Process(target=run_command, args=(argv, self.env, str(self.log)), daemon=True)
-        self.process.start()
-        until(lambda: self._ready() or not self.process.is_alive(), "the gateway to start", 20)
-        if not self.process.is_alive():
+        self.process = self._launch(argv, self.env, self.log, self._clock)
+        until(lambda: self._ready() or not self.process.alive, "the gateway to start", 30)
+        if not self.process.alive:
             raise NotStarted(self.text())
 
     def _ready(self) -> bool:
@@ -218,28 +217,23 @@ class Process(Running):
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._signal(signal.SIGKILL)
-        self.process.join(10)
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting."""
-        self._signal(signal.SIGTERM)
+        os.kill(self.process.pid, signal.SIGTERM)
 
     def wait(self, timeout_s: float = 20.0) -> int | None:
         """Its exit status."""
-        self.process.join(timeout_s)
-        return self.process.exitcode
+        return self.process.wait(timeout_s)
 
     def close(self) -> None:
         self.http.close()
-        if self.process.is_alive():
+        if self.process.alive:
             self.terminate()
             if self.wait(5) is None:
                 self.kill()
-
-    def _signal(self, number: int) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, number)
 
     def __enter__(self) -> Process:
         return self
@@ -248,11 +242,54 @@ class Process(Running):
         self.close()
 
 
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["gateway.cli", "tests.build"])
+
+
+class Forked:
+    """`tollway ARGV` in a process forked from one that has read the program already: starts in no time."""
+
+    def __init__(self, argv: list[str], env: Mapping[str, str], log: Path, clock: Path | None) -> None:
+        self._process = _forks.Process(target=run_command, args=(argv, env, log, clock), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def wait(self, timeout_s: float) -> int | None:
+        self._process.join(timeout_s)
+        return self._process.exitcode
+
+
+class Spawned:
+    """`python -m gateway.cli ARGV`, as a user starts it."""
+
+    def __init__(self, argv: list[str], env: Mapping[str, str], log: Path, clock: Path | None) -> None:
+        module = ["gateway.cli"] if clock is None else ["tests.cases.clocked", str(clock)]
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *module, *argv], env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        self.pid = self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout_s: float) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
+
+
 class NotStarted(Exception):
     """What it said when it did not start."""
 
 
-def run_command(argv: list[str], env: Mapping[str, str], log: str) -> None:
+def run_command(argv: list[str], env: Mapping[str, str], log: Path, clock: Path | None) -> None:
     """`tollway ARGV` in a process that was forked for it."""
     os.environ.update(env)
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -261,6 +298,8 @@ def run_command(argv: list[str], env: Mapping[str, str], log: str) -> None:
     sys.stdout = sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0), write_through=True)
     for handler in list(logging.root.handlers):
         logging.root.removeHandler(handler)
+    if clock is not None:
+        clocked.set_off(clock)
     cli.main(argv)
 
 
@@ -272,8 +311,6 @@ def free_port() -> int:
 
 def command(*argv: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """`tollway ARGV` in this process: exit status and all output."""
-    from click.testing import CliRunner
-
     result = CliRunner().invoke(cli.main, list(argv), env=dict(env or {}))
     return result.exit_code, result.output
 

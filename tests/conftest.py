@@ -20,7 +20,7 @@ def _price_files_read_once() -> Iterator[None]:
     read, known = prices.read, {}
 
     def once(path: Path, name: str = "") -> Any:
-        key = path, name, path.read_bytes()
+        key = path, name, path.read_bytes() if path.is_file() else b""
         if key not in known:
             known[key] = read(path, name)
         return known[key]

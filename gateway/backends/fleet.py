@@ -1,26 +1,29 @@
 """Configured backends -> what a call can be sent to (`Target`) and what a decision weighs (`Lane`).
 
-A `Target` never changes while the settings stand. A `Lane` is a snapshot of live figures; one snapshot serves every call
+A `Target` never changes while the settings stand; a lane has one for each dialect it can serve, which is the client's own
+where the backend speaks it, else one that the gateway translates to. A `Lane` is a snapshot of live figures; one snapshot serves every call
 for a few milliseconds, so a decision costs no bookkeeping.
 """
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 
 from gateway.backends.probe import LaneProbe, Pace
 from gateway.core.secret import Secret
+from gateway.dialects import DIALECTS, TRANSLATED
 from gateway.settings import BackendSettings, LaneSettings, Settings
 from router_policies.types import Lane, Rates, Served
 
 _SNAPSHOT_S = 0.02
 _RATES_S = 60.0
-DIALECT_OF = {"openai": "openai_chat", "anthropic": "anthropic_messages"}
-_PATH_OF = {"openai": "/chat/completions", "anthropic": "/messages"}
+_DIALECT_OF = {
+    "chat": "openai_chat", "responses": "openai_responses", "embeddings": "openai_embeddings", "messages": "anthropic_messages",
+}  # fmt: skip
 
 RatesOf = Callable[[str, str, str | None], Rates]
 """(provider, upstream model, tier) -> rates that hold now."""
@@ -44,8 +47,16 @@ class Target:
     first_byte_timeout_s: float
     idle_timeout_s: float
     cache_salt: bool
+    batch: bool = False
     pool: str
     """What shares one prefix cache: all lanes of a backend."""
+    base: str = ""
+    """The backend's address, for paths beside its dialects'."""
+    apis: tuple[str, ...] = ()
+
+    def at(self, path: str) -> Target:
+        """The same lane, at another path under the backend's address."""
+        return replace(self, url=httpx.URL(self.base + path))
 
 
 class Fleet:
@@ -56,12 +67,15 @@ class Fleet:
         self._backends = settings.backends
         self.targets: dict[str, Target] = {}
         self.probes: dict[str, LaneProbe] = {}
+        self._roads: dict[tuple[str, str], Target] = {}
         for name, backend in settings.backends.items():
             pace = Pace()
             for lane, how in backend.lanes.items():
                 target = _target(name, backend, lane, how, settings.backend_keys.get(name))
                 self.targets[target.key] = target
                 self.probes[target.key] = LaneProbe(how, pace)
+                for client, road in _roads(target).items():
+                    self._roads[target.key, client] = road
         self._snapshot: tuple[Lane, ...] = ()
         self._snapshot_until = 0.0
         self._served: dict[str, Mapping[str, Served]] = {}
@@ -81,6 +95,14 @@ class Fleet:
             self._snapshot = tuple(self._lane(target, now) for target in self.targets.values())
             self._snapshot_until = now + _SNAPSHOT_S
         return self._snapshot
+
+    def lanes(self, dialect: str) -> tuple[Lane, ...]:
+        """A snapshot of the lanes that can serve a client of this dialect."""
+        return tuple(lane for lane in self.snapshot() if (lane.key, dialect) in self._roads)
+
+    def road(self, lane: str, dialect: str) -> Target:
+        """How a lane serves a client of this dialect."""
+        return self._roads[lane, dialect]
 
     def stale(self) -> None:
         """The next snapshot is taken anew: a lane was cooled, or a test wants to see it."""
@@ -116,6 +138,16 @@ class Fleet:
         )
 
 
+def _roads(target: Target) -> dict[str, Target]:
+    """Client's dialect -> how the lane serves it."""
+    own = {
+        name: replace(target.at(DIALECTS[name].PATH.removeprefix("/v1")), dialect=name)
+        for name in map(_DIALECT_OF.get, target.apis) if name is not None
+    }  # fmt: skip
+    other = next((own[name] for name in TRANSLATED if name in own), None)
+    return own if other is None else {name: other for name in TRANSLATED} | own
+
+
 def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, key: Secret | None) -> Target:
     return Target(
         key=f"{name}/{lane}",
@@ -123,8 +155,8 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         lane=lane,
         provider=backend.provider or name,
         region=backend.region,
-        dialect=DIALECT_OF[backend.dialect],
-        url=httpx.URL(backend.url + _PATH_OF[backend.dialect]),
+        dialect=backend.dialect,
+        url=httpx.URL(backend.url),
         headers=(*_credential(backend, key), *backend.headers.items()),
         set_fields={**({"service_tier": how.service_tier} if how.service_tier else {}), **how.set},
         priced_as=how.priced_as,
@@ -132,13 +164,15 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         first_byte_timeout_s=backend.first_byte_timeout_ms / 1e3,
         idle_timeout_s=backend.idle_timeout_ms / 1e3,
         cache_salt=backend.cache_salt,
+        batch=how.batch,
         pool=name,
+        base=backend.url,
+        apis=backend.apis,
     )
 
 
 def _credential(backend: BackendSettings, key: Secret | None) -> tuple[tuple[str, str], ...]:
     if key is None:
         return ()
-    if backend.dialect == "anthropic":
-        return (("x-api-key", key.reveal()),)
-    return (("authorization", f"Bearer {key.reveal()}"),)
+    name = backend.key_header or ("x-api-key" if backend.dialect == "anthropic" else "authorization")
+    return ((name, f"Bearer {key.reveal()}" if name == "authorization" else key.reveal()),)

@@ -71,10 +71,12 @@ class Upstream:
     def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
         self._transport = transport
 
-    async def send(self, target: Target, body: bytes, headers: Iterable[tuple[str, str]], stop: Stop) -> httpx.Response:
+    async def send(
+        self, target: Target, body: bytes, headers: Iterable[tuple[str, str]], stop: Stop, method: str = "POST"
+    ) -> httpx.Response:
         """Returns when the answer's headers are there. Raises `Unreachable`, `Dropped`, `Broken`, `Unanswered`, `Stopped`."""
         request = httpx.Request(
-            "POST",
+            method,
             target.url,
             headers=[("host", target.url.netloc.decode("ascii")), *headers],
             content=body,
@@ -145,7 +147,7 @@ def outgoing(target: Target, client_headers: Mapping[str, str], *, same_dialect:
             for name, value in client_headers.items()
             if name not in _STAY_HERE and name not in named and not name.startswith(_STAY_HERE_PREFIXES)
         ]
-    if target.dialect == "anthropic_messages" and not (same_dialect and "anthropic-version" in client_headers):
+    if target.dialect.startswith("anthropic") and not (same_dialect and "anthropic-version" in client_headers):
         headers.append(("anthropic-version", "2023-06-01"))
     return [*headers, *target.headers]
 

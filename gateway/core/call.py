@@ -31,6 +31,8 @@ class Sketch:
     wants_usage: bool = True
     """Whether the client asked for usage in its stream (always true where the dialect sends it anyway)."""
     has_tools: bool = False
+    previous_id: str | None = None
+    """The earlier answer this one goes on from, where the provider has stored it (`previous_response_id`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Call:
 
     id: str
     dialect: str
-    """`openai_chat` or `anthropic_messages`: a key of `gateway.dialects.DIALECTS`."""
+    """A key of `gateway.dialects.DIALECTS`, e.g. `openai_chat`."""
     tenant: Tenant
     sketch: Sketch
     body: bytes

@@ -10,6 +10,7 @@
       MethodNotAllowed 405
       TooLarge 413            body over the limit
       UnsupportedMedia 415    a content type or encoding that we do not read
+      UpgradeRefused 426      a WebSocket where only HTTP is spoken; coding clients fall back to it
       RateLimited 429
       UpstreamError 502       the backend could not be reached, broke off or answered nonsense
       Overloaded 503
@@ -72,6 +73,10 @@ class TooLarge(GatewayError):
 
 class UnsupportedMedia(GatewayError):
     status, code = 415, "unsupported_media_type"
+
+
+class UpgradeRefused(GatewayError):
+    status, code = 426, "upgrade_refused"
 
 
 class RateLimited(GatewayError):

@@ -56,6 +56,7 @@ class Used:
 
     usage: TokenUsage
     served_tier: str | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,5 +31,9 @@ class Observed:
     served_tier: str | None = None
     finish_reason: FinishReason | None = None
     response_id: str | None = None
+    region: str | None = None
+    """Where it was served, if the answer says so and the price hangs on it (Anthropic's `inference_geo`)."""
+    pending: bool = False
+    """The answer is still being made; its usage comes when it is asked for (background responses)."""
     error: str | None = None
     """Text of an error that came inside a 200 answer."""

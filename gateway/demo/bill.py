@@ -70,6 +70,8 @@ def _routing(gateway: Asked, sums: Json, calls: Sequence[Json]) -> Json:
     cost = sums["total"]["cost_usd"]
     fast = [row for row in sums["rows"] if row["lane"] == FAST]
     sample = next((c for c in calls if c["lane"] == FAST and c["output"]), None)
+    if not calls:
+        return {"left_out": "there were no calls"}
     if cost is None or sums["total"]["unpriced"]:
         return {"left_out": "not every call has a price"}
     if sample is None:

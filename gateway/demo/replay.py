@@ -16,7 +16,8 @@ from gateway.demo.sessions import Session
 
 MODEL = "smollm2-135m-instruct"
 AT_LIMIT = "context_length_exceeded"
-_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+_TIMEOUT = httpx.Timeout(None, connect=10.0)
+"""How long an answer may take is the gateway's to say."""
 
 
 @dataclass(frozen=True, slots=True)

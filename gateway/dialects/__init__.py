@@ -22,14 +22,23 @@ from gateway.core.events import Event
 from gateway.core.outcome import Observed
 from gateway.core.prompt import Json, Prompt
 from gateway.core.usage import TokenUsage
-from gateway.dialects import anthropic_messages, errors, openai_chat, splice, text
+from gateway.dialects import (
+    anthropic_messages,
+    errors,
+    openai_chat,
+    openai_embeddings,
+    openai_request,
+    openai_responses,
+    splice,
+    text,
+)
 from gateway.dialects.facts import FORBIDDEN
 from gateway.dialects.relay import Direct, StreamRelay
 from gateway.dialects.sse import Malformed
 from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request, words_of
 from gateway.dialects.watch import Kept, Tap
 
-__all__ = ["DIALECTS", "Dialect", "Malformed", "StreamRelay"]
+__all__ = ["DIALECTS", "TRANSLATED", "Dialect", "Malformed", "StreamRelay"]
 
 
 class Dialect(Protocol):
@@ -69,9 +78,13 @@ class Dialect(Protocol):
 
 DIALECTS: dict[str, Dialect] = {
     openai_chat.NAME: openai_chat,
+    openai_responses.NAME: openai_responses,
     anthropic_messages.NAME: anthropic_messages,
+    openai_embeddings.NAME: openai_embeddings,
 }
 """By name, as `Call.dialect` and a backend's `dialect:` say it."""
+TRANSLATED = (openai_chat.NAME, openai_responses.NAME, anthropic_messages.NAME)
+"""Those that can be translated to each other, the one that is tried first in front."""
 PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.items()}
 
 
@@ -103,6 +116,13 @@ def request(
             fields["stream_options"] = asked
     gone = [*FORBIDDEN, *(name for name, value in set_fields.items() if value is None)]
     return splice.change(body, sketch.spans, fields, gone)
+
+
+def limit_field(upstream: str, model: str) -> str:
+    """The field of a backend's request that says how many tokens may be generated."""
+    if upstream == openai_chat.NAME:
+        return openai_request.limit_field(model)
+    return "max_output_tokens" if upstream == openai_responses.NAME else "max_tokens"
 
 
 def relay(client: str, upstream: str, sketch: Sketch, *, hide_usage: bool) -> StreamRelay:
@@ -151,7 +171,8 @@ def messages(dialect: str, body: bytes, sketch: Sketch) -> list[tuple[int, int]]
     for name in DIALECTS[dialect].PROMPT_FIELDS:
         place = sketch.spans.get(name)
         if place is not None:
-            parts += splice.items(body, *place) if name == "messages" else [place]
+            listed = name in ("messages", "input") and body.startswith(b"[", place[0])
+            parts += splice.items(body, *place) if listed else [place]
     return parts
 
 

@@ -74,7 +74,7 @@ class decoder:
             usage = anthropic_usage.usage(self._raw)
             if self._provisional:
                 usage = replace(usage, flags=(*usage.flags, "output_provisional"))
-            yield Used(usage, anthropic_usage.tier(self._raw))
+            yield Used(usage, anthropic_usage.tier(self._raw), anthropic_usage.region(self._raw))
 
     def _open(self, block: dict[str, Any]) -> Iterator[Event]:
         self._block = block
@@ -130,7 +130,7 @@ def events(document: Mapping[str, Any]) -> list[Event]:
             case "redacted_thinking":
                 found.append(ThinkingDelta(raw=block))
     if raw := counts.part(document, "usage"):
-        found.append(Used(anthropic_usage.usage(raw), anthropic_usage.tier(raw)))
+        found.append(Used(anthropic_usage.usage(raw), anthropic_usage.tier(raw), anthropic_usage.region(raw)))
     return [*found, *_finished(document)]
 
 

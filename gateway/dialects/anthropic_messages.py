@@ -77,7 +77,8 @@ def look(body: bytes) -> Observed:
     if document.get("type") == "error" or document.get("error"):
         seen.error = openai_tap.error_text(document)
     seen.usage = counts.part(document, "usage") or None
-    seen.tier = None if seen.usage is None else anthropic_usage.tier(seen.usage)
+    if seen.usage is not None:
+        seen.tier, seen.region = anthropic_usage.tier(seen.usage), anthropic_usage.region(seen.usage)
     seen.model, seen.response_id = document.get("model"), document.get("id")
     if reason := document.get("stop_reason"):
         seen.finish = anthropic_tap.STOP.get(reason, "stop")

@@ -82,7 +82,7 @@ class Tap:
     def _usage(self, raw: Mapping[str, Any]) -> None:
         if raw:
             self.seen.usage = merged = counts.merge(self.seen.usage, raw)
-            self.seen.tier = anthropic_usage.tier(merged)
+            self.seen.tier, self.seen.region = anthropic_usage.tier(merged), anthropic_usage.region(merged)
 
 
 def read_frame(piece: bytes) -> Iterator[str]:

@@ -54,6 +54,12 @@ def tier(raw: Raw) -> str | None:
     return f"{served or 'standard'}+fast" if raw.get("speed") == "fast" else served
 
 
+def region(raw: Raw) -> str | None:
+    """Where it was served, as far as it says."""
+    found = raw.get("inference_geo")
+    return found if isinstance(found, str) and found != "not_available" else None
+
+
 def _sums(counters: Counters, rounds: Sequence[Raw]) -> dict[str, int]:
     if not rounds:
         return {}

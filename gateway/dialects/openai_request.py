@@ -33,6 +33,11 @@ _NEWER = re.compile(r"(^|/)(o\d|gpt-[5-9]|gpt-\d\d)")
 _BILLING = "x-anthropic-billing-header"
 
 
+def limit_field(model: str) -> str:
+    """Where a request to this model says how many tokens it may generate."""
+    return "max_completion_tokens" if _NEWER.search(model) else "max_tokens"
+
+
 def parse_request(body: bytes) -> Prompt:
     wire = msgspec.json.decode(body)
     choice, stream = wire.get("tool_choice"), bool(wire.get("stream"))
@@ -65,7 +70,7 @@ def render_request(prompt: Prompt) -> dict[str, Json]:
         if prompt.parallel_tool_calls is not None:
             wire["parallel_tool_calls"] = prompt.parallel_tool_calls
     if prompt.max_output_tokens is not None:
-        wire["max_completion_tokens" if _NEWER.search(prompt.model) else "max_tokens"] = prompt.max_output_tokens
+        wire[limit_field(prompt.model)] = prompt.max_output_tokens
     if prompt.stream:
         wire |= {"stream": True, "stream_options": {"include_usage": True}}
     stop = list(prompt.stop) or None

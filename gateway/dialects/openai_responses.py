@@ -5,7 +5,7 @@ provider has stored (`previous_response_id`, background) can only be served by t
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import orjson
 
@@ -31,7 +31,7 @@ from gateway.dialects.watch import Seen, document_of
 
 NAME, PATH = "openai_responses", "/v1/responses"
 END = b""
-PROMPT_FIELDS: Sequence[str] = ("tools", "instructions", "input")
+PROMPT_FIELDS: tuple[str, ...] = ("tools", "instructions", "input")
 
 
 def sketch(body: bytes) -> Sketch:
@@ -57,7 +57,7 @@ def look(body: bytes) -> Observed:
     note(seen, document)
     if "object" not in document and is_error(document):
         seen.error = str(document["error"].get("message") or "The backend reported an error.")
-    return seen.observed(usage)
+    return replace(seen.observed(usage), pending=document.get("status") in ("queued", "in_progress"))
 
 
 def stream_error(error: GatewayError) -> bytes:

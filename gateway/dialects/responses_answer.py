@@ -173,6 +173,8 @@ def render_answer(found: Sequence[Event]) -> bytes:
                 usage = event.usage
             case Finished():
                 reason = event.reason
+    for call in calls.values():
+        call["arguments"] = call["arguments"] or "{}"
     return orjson.dumps(response(start, output, reason, usage))
 
 

@@ -6,6 +6,7 @@ something else begins, else at the end of the answer.
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,6 +36,9 @@ _KINDS: dict[str, tuple[str, str, str]] = {
     "summary_text": ("summary_index", "response.reasoning_summary_part", "response.reasoning_summary_text"),
 }
 """Kind of a part: how its place is named, and how the events of the part and of its text begin."""
+
+_EMPTY: Mapping[str, dict[str, Json]] = {"output_text": {"logprobs": []}}
+"""Members of a text event that clients expect though we have nothing to put there."""
 
 
 @dataclass(slots=True)
@@ -124,8 +128,7 @@ class Encoder:
             out += self._event(f"{of_part}.added", **self._at(item, index), part=part)
         name = "refusal" if part["type"] == "refusal" else "text"
         item.parts[-1] = {**item.parts[-1], name: item.parts[-1][name] + text}
-        more = {"logprobs": []} if part["type"] == "output_text" else {}
-        return out + self._event(f"{of_text}.delta", **self._at(item, index), delta=text, **more)
+        return out + self._event(f"{of_text}.delta", **self._at(item, index), delta=text, **_EMPTY.get(part["type"], {}))
 
     def _sealed(self, text: str) -> bytes:
         out, item = b"", self._items[-1] if self._items else None
@@ -161,8 +164,8 @@ class Encoder:
         part = item.parts[-1]
         index, of_part, of_text = _KINDS[part["type"]]
         name = "refusal" if part["type"] == "refusal" else "text"
-        more = {"logprobs": []} if part["type"] == "output_text" else {}
-        out = self._event(f"{of_text}.done", **self._at(item, index), **{name: part[name]}, **more)
+        text = {name: part[name], **_EMPTY.get(part["type"], {})}
+        out = self._event(f"{of_text}.done", **self._at(item, index), **text)
         return out + self._event(f"{of_part}.done", **self._at(item, index), part=part)
 
     def _at(self, item: _Item, index: str) -> dict[str, Json]:

@@ -135,8 +135,8 @@ def note(seen: Seen, event: Event) -> None:
     match event:
         case Started(id=name, model=model):
             seen.response_id, seen.model = name, model
-        case Used(usage=tokens, served_tier=tier):
-            seen.tokens, seen.tier = tokens, tier or seen.tier
+        case Used(usage=tokens, served_tier=tier, region=region):
+            seen.tokens, seen.tier, seen.region = tokens, tier or seen.tier, region or seen.region
         case Finished(reason=reason):
             seen.finish = reason
             seen.finished.add(0)

@@ -40,6 +40,7 @@ class Seen:
     model: str | None = None
     tier: str | None = None
     response_id: str | None = None
+    region: str | None = None
     finish: FinishReason | None = None
     error: str | None = None
     started: bool = False
@@ -58,7 +59,7 @@ class Seen:
             tokens = replace(tokens, flags=(*tokens.flags, "output_provisional"))
         return Observed(
             usage=tokens, served_model=self.model or None, served_tier=self.tier, finish_reason=self.finish,
-            response_id=self.response_id or None, error=self.error,
+            response_id=self.response_id or None, region=self.region, error=self.error,
         )
 
 

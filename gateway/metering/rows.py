@@ -112,7 +112,10 @@ PriceFile = Mapping[str, Section]
 
 def read(path: Path, name: str = "") -> PriceFile:
     """Reads one file. `name` goes before the ids of its rows, so that an operator's row is never taken for ours."""
-    text = path.read_text("utf-8")
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PriceFileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

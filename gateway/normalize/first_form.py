@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from hashlib import blake2b
+from hashlib import sha256
 
 import orjson
 
@@ -29,13 +29,13 @@ class FirstForms:
     def resolve(self, level: str, domain: str, value: bytes) -> bytes | None:
         """The first form equal to `value` at this level, or None if `value` cannot be read. A known form costs one hash."""
         root = f"{level}\0{domain}\0".encode()
-        seen = blake2b(root + value, digest_size=16).digest()
+        seen = sha256(root + value).digest()
         form = self._stands_for.get(seen)
         if form is None:
             canonical = _canonical(value, sort=level != "lossless")
             if canonical is None:
                 return None
-            form = self._first_of(blake2b(root + canonical, digest_size=16).digest(), value)
+            form = self._first_of(sha256(root + canonical).digest(), value)
             self._stands_for[seen] = form
             if len(self._stands_for) > _MAX_FORMS:
                 self._stands_for.popitem(last=False)

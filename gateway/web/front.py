@@ -1,7 +1,8 @@
 """The door for model calls: plain ASGI, since nothing here may cost more than it must.
 
-Reads what the headers say, finds out who asks, reads the body, hands a `Call` to the pipeline and renders its errors in
-the caller's dialect. All other paths are Litestar's (`routes.py`).
+Reads what the headers say, finds out who asks, reads the body, hands a `Call` on and renders its errors in the caller's
+dialect. Calls in a dialect go to the pipeline; token counts, stored answers, files and configured paths have servers of
+their own. All other paths are Litestar's (`routes.py`).
 """
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import logging
 import secrets
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from gateway import dialects
-from gateway.access.keys import KeyRing
-from gateway.core.call import Call, Tenant
+from gateway.access.keys import KeyRing, key_id
+from gateway.core.call import Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
     GatewayError,
@@ -22,29 +25,53 @@ from gateway.core.errors import (
     TooLarge,
     Unauthorized,
     UnsupportedMedia,
+    UpgradeRefused,
 )
 from gateway.metrics import Metrics
 from gateway.relay import Client, ClientGone, Receive, Send
 
 Serve = Callable[[Call, Client], Awaitable[None]]
+Pass = Callable[[Call, str, str, Client], Awaitable[None]]
+"""(call, method, query with its question mark, client)."""
 DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items()}
-_PRIVATE = frozenset({"authorization", "x-api-key", "cookie", "proxy-authorization"})
+COUNTED = "/v1/messages/count_tokens"
+_STORES = ("/v1/responses", "/v1/files", "/v1/batches")
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
+_PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *_KEY_HEADERS})
 _MAX_INFLATED_RATIO = 100
 _log = logging.getLogger("tollway.front")
 
 
-class Front:
-    """One ASGI application per process for the paths of `DIALECTS`."""
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Who answers calls in a dialect, token counts, and what is only passed on."""
 
-    def __init__(self, serve: Serve, keys: KeyRing, metrics: Metrics, max_body_bytes: int) -> None:
-        self._serve = serve
+    call: Serve
+    count: Serve
+    pass_on: Pass
+
+
+def takes(path: str, passthrough: Iterable[str]) -> bool:
+    """Whether this door serves a path."""
+    if path in DIALECT_OF_PATH or path == COUNTED:
+        return True
+    return any(path == each or path.startswith(each + "/") for each in (*_STORES, *passthrough))
+
+
+class Front:
+    """One ASGI application per process for the paths that it `takes`."""
+
+    def __init__(self, servers: Servers, keys: KeyRing, metrics: Metrics, max_body_bytes: int) -> None:
+        self._servers = servers
         self._keys = keys
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
         self.draining = False
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        dialect = DIALECT_OF_PATH[scope["path"]]
+        path = scope["path"]
+        dialect = DIALECT_OF_PATH.get(path) or ("anthropic_messages" if path == COUNTED else "openai_chat")
         client = Client(receive, send)
         try:
             await self._handle(dialect, scope, client)
@@ -63,13 +90,31 @@ class Front:
     async def _handle(self, dialect: str, scope: MutableMapping[str, Any], client: Client) -> None:
         at_us = time.time_ns() // 1_000
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        path = scope["path"]
+        if path not in DIALECT_OF_PATH and path != COUNTED:
+            await self._pass_on(scope, headers, at_us, client)
+            return
+        if "upgrade" in headers:
+            raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
         if scope["method"] != "POST":
-            raise MethodNotAllowed(f"{scope['path']} takes POST")
+            raise MethodNotAllowed(f"{path} takes POST")
         tenant = self._keys.tenant(presented_key(headers), at_us)
         body = await self._body(headers, client)
         client.watch()
         sketch = dialects.read(dialect, body)
-        await self._serve(_call(dialect, scope["path"], tenant, headers, body, sketch, at_us), client)
+        serve = self._servers.count if path == COUNTED else self._servers.call
+        await serve(_call(dialect, path, tenant, headers, body, sketch, at_us), client)
+
+    async def _pass_on(self, scope: MutableMapping[str, Any], headers: dict[str, str], at_us: int, client: Client) -> None:
+        if scope["method"] not in _METHODS:
+            raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
+        query, key = _query(scope["query_string"].decode("latin-1"))
+        tenant = self._keys.tenant(presented_key(headers) or key, at_us)
+        length = headers.get("content-length", "")
+        body = await client.body(self._max_body_bytes, int(length) if length.isdigit() else None)
+        client.watch()
+        call = _call("other", scope["path"], tenant, headers, body, Sketch(model="", stream=False, spans={}), at_us)
+        await self._servers.pass_on(call, scope["method"], query, client)
 
     async def _body(self, headers: Mapping[str, str], client: Client) -> bytes:
         kind = headers.get("content-type", "application/json")
@@ -93,12 +138,30 @@ class Front:
         await client.respond(error.status, error_headers(error), dialects.render_error(dialect, error))
 
 
+async def refuse_upgrade(receive: Receive, send: Send) -> None:
+    """Answers 426 to a WebSocket's opening, so that a coding client falls back to HTTP."""
+    await receive()
+    error = UpgradeRefused("the gateway speaks plain HTTP, not WebSocket")
+    headers = error_headers(error)
+    await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": dialects.render_error("openai_chat", error)})
+
+
 def presented_key(headers: Mapping[str, str]) -> str | None:
-    """The key a request shows, from `Authorization: Bearer` or `x-api-key`."""
+    """The key a request shows, in `Authorization: Bearer` or a header of a provider's own: ours where an app sends several."""
     kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer" and token:
-        return token.strip()
-    return headers.get("x-api-key")
+    texts = [token if kind.lower() == "bearer" else "", *(headers.get(name, "") for name in _KEY_HEADERS)]
+    shown = [text.strip() for text in texts if text.strip()]
+    return next((text for text in shown if key_id(text)), shown[0] if shown else None)
+
+
+def _query(text: str) -> tuple[str, str | None]:
+    """A query as it travels, and the key that Google's clients put there, which stays here."""
+    if "key=" not in text:
+        return (f"?{text}" if text else ""), None
+    pairs = parse_qsl(text, keep_blank_values=True)
+    rest = urlencode([(name, value) for name, value in pairs if name != "key"])
+    return (f"?{rest}" if rest else ""), dict(pairs).get("key")
 
 
 def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:

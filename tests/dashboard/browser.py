@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -43,24 +44,31 @@ def dashboard(database_url: str, login: run.Login = "off", pepper_file: Path | N
         s.bind(("127.0.0.1", 0))
         port = int(s.getsockname()[1])
     env = {**os.environ, **run.environment(database_url, login, pepper_file)}
-    process = subprocess.Popen(run.command(port), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        _wait(process, port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(run.command(port), env=env, stdout=log, stderr=log)
         try:
-            process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            _wait(process, port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _end(process)
+            log.seek(0)
+            print(log.read())       # shown where a test failed
 
 
-def _wait(process: subprocess.Popen[str], port: int) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
     health = f"http://127.0.0.1:{port}/_stcore/health"
     for _ in range(300):
         if process.poll() is not None:
-            raise RuntimeError(f"the dashboard ended: {process.communicate()[1]}")
+            raise RuntimeError("the dashboard ended at once")
         with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(health, timeout=1):
             return
         time.sleep(0.1)

@@ -39,7 +39,7 @@ def test_counts(value: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(("now", "before", "text"), [
-    (118, 100, "+18 %"), (50, 100, "-50 %"), (None, 100, None), (5, None, None), (5, 0, None), (5_000, 1, "5,000 times"),
+    (118, 100, "+18 %"), (50, 100, "-50 %"), (None, 100, None), (5, None, None), (5, 0, None), (100.4, 100, None), (5_000, 1, "5,000 times"),
 ])  # fmt: skip
 def test_changes(now: float | None, before: float | None, text: str | None) -> None:
     assert format.change(now, before) == text

@@ -1,4 +1,4 @@
-"""The real gateway with the shipped policies, in front of a model server that caches and counts as the embedded engine does."""
+"""The real gateway, in front of a model server that caches and counts as the embedded engine does."""
 from __future__ import annotations
 
 import json
@@ -13,12 +13,25 @@ from click.testing import CliRunner, Result
 
 from gateway.demo import command
 from gateway.demo.replay import MODEL
-from gateway.settings import SHIPPED_POLICIES
 from tests.build import Gateway
 from tests.upstream import Received, Reply, Site, Upstream, stream, whole
 
 BLOCK = 4
 LIMIT = 400
+POLICIES = {
+    "assistant": {"classes": {"interactive": {"value_usd_per_hour": 60, "lanes": ["fast"]}}, "default_class": "interactive"},
+    "nightly": {"default_class": "batch"},
+    "demo": {"default_class": "standard"},
+}
+"""As the shipped ones, but that no measured speed can change a lane: this engine answers at once in both."""
+PRICES = f"""
+[embedded]
+source = "the tests"
+rows = [
+  {{model = "{MODEL}", valid_from = 2025-01-01, input = "0.02", cached = "0.002", output = "0.08"}},
+  {{model = "{MODEL}", tier = "priority", valid_from = 2025-01-01, input = "0.05", cached = "0.005", output = "0.20"}},
+]
+"""
 
 
 class FakeEngine(Site):
@@ -100,8 +113,7 @@ def up(_engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("demo")
     lanes = {"fast": {"service_tier": "priority"}, "standard": {"service_tier": "default"}}
     backend = {"dialect": "openai", "url": _engine.url, "models": [MODEL], "lanes": lanes, "cache_salt": True}
-    policies = {path.stem: path.read_text(encoding="utf-8") for path in SHIPPED_POLICIES.glob("*.yaml")}
-    with Gateway(folder, {"backends": {"embedded": backend}}, policies) as gateway:
+    with Gateway(folder, {"backends": {"embedded": backend}}, POLICIES, PRICES) as gateway:
         told = {"engine": {"url": _engine.url.removesuffix("/v1"), "backend": "embedded"}}
         (folder / "data" / "run.json").write_text(json.dumps(told))
         yield gateway

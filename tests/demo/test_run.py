@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.core.money import nanos
 from gateway.demo import command
 from tests.build import Gateway
 from tests.demo.conftest import LIMIT, FakeEngine, session
@@ -62,17 +63,18 @@ def test_what_caching_and_routing_saved_follows_from_the_price_rows(demo: Demo) 
     told = json.loads(demo(session("p", 4), args=JSON).stdout)
     fast, slow = sorted(told["bill"]["rows"], key=lambda row: row["lane"])
 
-    def cost(row: dict[str, Any], factor: int, cached: str = "cache_read") -> int:
-        rest = row["input_total"] - row[cached] if cached else row["input_total"]
-        return (rest * 10 + (row[cached] if cached else 0) + row["output"] * 40) * factor
+    def cost(row: dict[str, Any], factor: int, *, cached: bool = True) -> int:
+        read = row["cache_read"] if cached else 0
+        return (10 * (row["input_total"] - read) + read + 40 * row["output"]) * factor
 
-    nanos = {name: round(float(told["bill"]["total"][name]) * 1e9) for name in ("cost_usd", "cost_if_uncached_usd")}
-    assert nanos["cost_usd"] == cost(fast, 5) + cost(slow, 2)
-    assert nanos["cost_if_uncached_usd"] == cost(fast, 5, "") + cost(slow, 2, "")
+    total = told["bill"]["total"]
+    assert nanos(total["cost_usd"]) == cost(fast, 5) + cost(slow, 2)
+    assert nanos(total["cost_if_uncached_usd"]) == cost(fast, 5, cached=False) + cost(slow, 2, cached=False)
     routing = told["routing"]
-    assert round(float(routing["all_fast_usd"]) * 1e9) == cost(fast, 5) + cost(slow, 5)
-    assert round(float(routing["saved_usd"]) * 1e9) == cost(slow, 5) - cost(slow, 2)
-    assert routing["price_row"] == "embedded/smollm2-135m-instruct@2025-01-01#priority"
+    assert nanos(routing["all_fast_usd"]) == cost(fast, 5) + cost(slow, 5)
+    assert nanos(routing["saved_usd"]) == cost(slow, 5) - cost(slow, 2)
+    assert routing["price_row"] == "prices:embedded/smollm2-135m-instruct@2025-01-01#priority"
+    assert routing["price_source"] == "the tests"
 
 
 def test_people_read_tables_and_check_lines(demo: Demo) -> None:
@@ -191,3 +193,13 @@ def test_the_demo_needs_an_admin_key_and_a_gateway(up: Gateway) -> None:
     nobody = CliRunner().invoke(command, ["--url", "http://127.0.0.1:9", "--key", "x"])
     assert nobody.exit_code == 1
     assert "tollway up" in nobody.output
+
+
+def test_price_rows_in_force_are_shown_to_admins_only(up: Gateway) -> None:
+    """The operator's own files win, as they do when a call is priced."""
+    path = "/tollway/admin/prices?model=embedded/smollm2-135m-instruct"
+    rows = up.ask("GET", path).json()
+    assert [row["tier"] for row in rows] == ["default", "priority"]
+    assert rows[1]["prices"] == {"input": "0.05", "cached": "0.005", "output": "0.2"}
+    assert up.ask("GET", path, up.key("demo")).status_code == 403
+    assert up.ask("GET", "/tollway/admin/prices?model=embedded/nothing").json() == []

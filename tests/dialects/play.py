@@ -19,7 +19,7 @@ def wire(path: str) -> bytes:
 
 
 def sketch(dialect: str = "openai_chat", **fields: Any) -> Sketch:
-    body = {"model": "m", "messages": [], "stream": True, **fields}
+    body = {"model": "m", "messages": [], "input": [], "stream": True, **fields}
     return dialects.read(dialect, orjson.dumps(body))
 
 
@@ -42,11 +42,14 @@ def play(client: str, upstream: str, raw: bytes, *, hide: bool = False, cuts: tu
 def schema_of(dialect: str, *, stream: bool) -> Any:
     import anthropic.types
     import openai.types.chat
+    import openai.types.responses
     from pydantic import TypeAdapter
 
     types = {
         ("openai_chat", True): openai.types.chat.ChatCompletionChunk,
         ("openai_chat", False): openai.types.chat.ChatCompletion,
+        ("openai_responses", True): openai.types.responses.ResponseStreamEvent,
+        ("openai_responses", False): openai.types.responses.Response,
         ("anthropic_messages", True): anthropic.types.RawMessageStreamEvent,
         ("anthropic_messages", False): anthropic.types.Message,
     }

@@ -66,3 +66,22 @@ def anthropic_prompts() -> st.SearchStrategy[Prompt]:
         Prompt, messages=st.builds(lambda a, b: (*a, *b), head, turns), tools=tools.map(tuple), tool_choice=CHOICES, parallel_tool_calls=single,
         response_schema=schema, extra=st.dictionaries(st.sampled_from(["top_k", "thinking"]), st.just(1)), **common(),
     ).filter(_with_tools).filter(lambda p: p.parallel_tool_calls is None or (p.tool_choice is not None and p.tool_choice.mode != "none"))
+
+
+def responses_prompts() -> st.SearchStrategy[Prompt]:
+    """Turns as the items of this API come together: no two of a speaker in a row."""
+    plain, image = texts(st.none()), st.builds(Image, url=URLS, detail=st.sampled_from(["low", "auto"]))
+    calls = st.builds(ToolUse, id=NAMES, name=NAMES, arguments=ARGUMENTS)
+    result = st.builds(ToolResult, id=NAMES, parts=st.lists(plain, min_size=1, max_size=2).map(tuple))
+    reasoning = st.just(Thinking(raw={"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}))
+    user = st.builds(Message, role=st.just("user"), parts=st.lists(plain | image, min_size=1, max_size=3).map(tuple))
+    results = st.builds(Message, role=st.just("user"), parts=st.lists(result, min_size=1, max_size=2).map(tuple))
+    assistant = st.builds(lambda r, p, u: Message(role="assistant", parts=(*r, *p, *u)), st.lists(reasoning, max_size=1), st.lists(plain, min_size=1, max_size=2), st.lists(calls, max_size=2))
+    turns = st.lists(st.tuples(user | results, assistant), max_size=2).map(lambda pairs: tuple(m for pair in pairs for m in pair))
+    tools = st.lists(st.builds(Tool, name=NAMES, description=st.none() | WORDS, parameters=SCHEMAS, strict=st.booleans()), max_size=2)
+    schema = st.none() | st.builds(lambda s: {"name": "x", "schema": s, "strict": True}, SCHEMAS)
+    extra = st.dictionaries(st.sampled_from(["prompt_cache_key", "reasoning_effort", "verbosity", "safety_identifier"]), st.just("low"))
+    return st.builds(
+        Prompt, messages=turns, tools=tools.map(tuple), tool_choice=CHOICES, parallel_tool_calls=st.none() | st.booleans(),
+        response_schema=schema, extra=extra, **{**common(), "stop": st.just(())},
+    ).filter(_with_tools)

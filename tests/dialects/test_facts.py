@@ -10,7 +10,10 @@ from gateway.core.errors import BadRequest
 
 GOOD = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
+WITH_MESSAGES = pytest.mark.parametrize("dialect", ["openai_chat", "anthropic_messages"])
 
+
+@WITH_MESSAGES
 @pytest.mark.parametrize(("fields", "param"), [
     pytest.param({"model": None}, "model", id="no model"),
     pytest.param({"model": ""}, "model", id="empty model"),
@@ -34,6 +37,7 @@ def test_wrong_types_are_named(dialect: str, fields: dict[str, Any], param: str)
     assert caught.value.param == param
 
 
+@WITH_MESSAGES
 @pytest.mark.parametrize("digits", ["9" * 30, "9" * 5000])
 def test_a_number_of_many_digits_is_named(dialect: str, digits: str) -> None:
     """A number too long for Python's own parser is still an error about that field."""
@@ -43,12 +47,14 @@ def test_a_number_of_many_digits_is_named(dialect: str, digits: str) -> None:
     assert caught.value.param == "max_tokens"
 
 
+@WITH_MESSAGES
 @pytest.mark.parametrize("tools", [None, []])
 def test_no_tools(dialect: str, tools: list[Any] | None) -> None:
     """Null and an empty list are no tools."""
     assert not dialects.read(dialect, orjson.dumps({**GOOD, "tools": tools})).has_tools
 
 
+@WITH_MESSAGES
 def test_tools(dialect: str) -> None:
     """A list with something in it is tools."""
     assert dialects.read(dialect, orjson.dumps({**GOOD, "tools": [{"name": "t"}]})).has_tools

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.errors import BadRequest
+from gateway.core.errors import BadRequest, UpstreamError
 from gateway.core.usage import TokenUsage
 from gateway.dialects import openai_responses, sse
 from gateway.dialects.relay import Direct
@@ -70,9 +70,35 @@ def test_finish_reasons(response: dict[str, Any], finish: str | None) -> None:
     assert openai_responses.look(orjson.dumps(response)).finish_reason == finish
 
 
+def test_an_answer_whose_status_is_failed_is_an_answer() -> None:
+    """It passes as it came, and what it used is known; an error object alone is none."""
+    seen = openai_responses.look(b'{"object":"response","status":"failed","error":{"message":"x"},"usage":{"input_tokens":5,"output_tokens":2}}')
+    assert (seen.error, seen.usage) == (None, TokenUsage(uncached=5, output=2))
+    assert openai_responses.look(b'{"error":{"message":"x"}}').error == "x"
+
+
+def test_deltas_are_told_at_a_glance() -> None:
+    """Once the answer has begun, whole deltas pass without being decoded; what is not JSON does not."""
+    tap, delta = openai_responses.Tap(), wire("openai_responses/text.sse").split(b"\n\n")[1] + b"\n\n"
+    assert not tap.plain(delta)
+    tap.look(delta)
+    assert tap.plain(delta)
+    assert not tap.plain(delta.replace(b'"Par"', b'"Par'))
+    assert not tap.plain(b"event: response.completed\ndata: {}\n\n")
+
+
+def test_an_error_in_a_stream_is_one_for_sdks_and_for_those_who_read_types() -> None:
+    """The official client raises from the member `error`; others look at the type."""
+    frame = sse.parse(openai_responses.stream_error(UpstreamError("boom")))
+    assert frame is not None
+    found = orjson.loads(frame.data)
+    assert (frame.event, found["type"], found["error"]["message"], found["message"]) == ("error", "error", "boom", "boom")
+
+
 def test_sketch() -> None:
     """The limit has another name here, and the input may be text."""
     found = openai_responses.sketch(b'{"model":"m","input":"hi","max_output_tokens":9,"stream":true}')
     assert (found.model, found.max_output_tokens, found.stream, found.wants_usage) == ("m", 9, True, True)
+    assert openai_responses.sketch(b'{"model":"m","previous_response_id":"resp_1"}').previous_id == "resp_1"
     with pytest.raises(BadRequest):
-        openai_responses.parse_request(b"{}")
+        openai_responses.sketch(b'{"model":"m","previous_response_id":1}')

@@ -15,6 +15,7 @@ from tests.dialects.play import data, play, sketch, wire
 STREAMS = [
     "openai_chat/text.sse", "openai_chat/tools.sse", "openai_chat/azure.sse", "openai_chat/kimi.sse", "openai_chat/groq.sse",
     "openai_chat/vllm.sse", "anthropic_messages/text.sse", "anthropic_messages/tools.sse",
+    "openai_responses/text.sse", "openai_responses/tools.sse",
 ]
 CHUNK = b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"A"},"finish_reason":null}]}\n\n'
 LAST = b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -63,6 +64,8 @@ def test_hiding_usage_does_not_depend_on_cuts(path: str, draw: st.DataObject) ->
     ("openai_chat/vllm.sse", (24, 2976, 2), "local/model", None, "stop"),
     ("anthropic_messages/text.sse", (12, 42000, 655), "claude-sonnet-5", "standard", "stop"),
     ("anthropic_messages/tools.sse", (12, 42000, 655), "claude-sonnet-5", "standard", "tool_use"),
+    ("openai_responses/text.sse", (266, 2944, 222), "gpt-5.4-mini", "default", "stop"),
+    ("openai_responses/tools.sse", (320, 4992, 41), "gpt-5.4-2026-03-05", "default", "tool_use"),
 ])
 def test_what_is_read_off_the_side(path: str, usage: tuple[int, int, int], model: str, tier: str | None, finish: str) -> None:
     """Usage, model, tier and finish reason are found wherever each provider puts them."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -9,18 +11,30 @@ from hypothesis import strategies as st
 
 from gateway import dialects
 from gateway.core.errors import BadRequest, UpstreamError
+from gateway.dialects import openai_answer, responses_answer
 from gateway.dialects.sse import Malformed
 from tests.dialects.play import data, play, schema_of, sketch, wire
 from tests.dialects.test_relay import STREAMS, of
 
 OTHER = {"openai_chat": "anthropic_messages", "anthropic_messages": "openai_chat"}
+ROADS = [(path, client) for path in STREAMS for client in dialects.TRANSLATED if client != of(path)]
+ANSWERS = [(upstream, client) for upstream in dialects.TRANSLATED for client in dialects.TRANSLATED if client != upstream]
 
 
-@pytest.mark.parametrize("path", STREAMS)
+@pytest.fixture(autouse=True, scope="module")
+def _one_moment() -> Iterator[None]:
+    """Answers of backends that say no time of creation get the present one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (openai_answer, responses_answer):
+            patch.setattr(module, "time", SimpleNamespace(time=lambda: 1_790_000_000.0))
+        yield
+
+
+@pytest.mark.parametrize(("path", "client"), ROADS)
 @given(st.data())
-def test_translated_streams_do_not_depend_on_cuts(path: str, draw: st.DataObject) -> None:
+def test_translated_streams_do_not_depend_on_cuts(path: str, client: str, draw: st.DataObject) -> None:
     """Wherever the network cuts, the client gets the same bytes, and usage is what the direct road reads."""
-    raw, client = wire(path), OTHER[of(path)]
+    raw = wire(path)
     cuts = tuple(draw.draw(st.sets(st.integers(1, len(raw) - 1), max_size=30)))
     out, relay = play(client, of(path), raw, cuts=cuts)
     whole, first = play(client, of(path), raw)
@@ -31,15 +45,29 @@ def test_translated_streams_do_not_depend_on_cuts(path: str, draw: st.DataObject
     assert relay.started
 
 
-@pytest.mark.parametrize("path", STREAMS)
-def test_translated_events_are_of_the_clients_api(path: str) -> None:
+@pytest.mark.parametrize(("path", "client"), ROADS)
+def test_translated_events_are_of_the_clients_api(path: str, client: str) -> None:
     """Every event that we write validates as a type of the vendor's own SDK."""
-    client = OTHER[of(path)]
     schema = schema_of(client, stream=True)
     found = [each for each in data(play(client, of(path), wire(path))[0]) if each != "[DONE]"]
     assert found
     for each in found:
         schema.validate_python(each)
+
+
+@pytest.mark.parametrize(("upstream", "client"), ANSWERS)
+def test_what_a_translated_answer_says_is_what_the_direct_one_says(upstream: str, client: str) -> None:
+    """Between any two dialects the answer is of the client's API; text, calls and counts are those of the backend."""
+    raw = wire(f"{upstream}/answer.json")
+    body, seen = dialects.answer(client, upstream, raw, sketch(client))
+    schema_of(client, stream=False).validate_json(body)
+    assert seen == dialects.answer(upstream, upstream, raw, sketch(upstream))[1]
+    again = dialects.DIALECTS[client].look(body)
+    assert again.usage is not None
+    assert seen.usage is not None
+    counted = (again.usage.input_total, again.usage.cache_read, again.usage.output, again.finish_reason)
+    assert counted == (seen.usage.input_total, seen.usage.cache_read, seen.usage.output, seen.finish_reason)
+    assert 'Checking.weather{"city":' in dialects.answer_text(client, body).replace(" ", "")
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic_messages"])

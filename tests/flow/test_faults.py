@@ -29,7 +29,7 @@ from tests.build import (
     messages_stream,
     messages_text,
 )
-from tests.upstream import HANG, RESET, End, Reply, Site, Upstream, raw, stream, whole
+from tests.upstream import HANG, RESET, End, Pause, Reply, Site, Upstream, raw, stream, until, whole
 
 Fresh = Callable[[str], Site]
 
@@ -418,6 +418,47 @@ def test_another_lane_answers_instead(pair: Any, reply: Reply, booked: str, stre
     assert (second["backend"], second["status"], second["tokens_from"]) == ("dear", "ok", "provider")
     assert dear.requests[0].json["service_tier"] == "priority"
     assert "service_tier" not in cheap.requests[0].json
+
+
+def test_a_lane_that_wants_a_moment_is_asked_again(upstream: Upstream, tmp_path: Path) -> None:
+    """With `retries`: the wait is the latest one asked for, a longer one is passed on, and each try is booked."""
+    site = upstream.site(tmp_path.name)
+    busy = {"error": {"message": "x", "type": "y"}}
+    config = {"backends": {"b": backend(site)}, "retries": 2, "max_retry_wait_ms": 1500}
+    with Gateway(tmp_path, config, {"plain": PLAIN}) as gateway:
+        site.says(whole(busy, 503), whole(busy, 429, retry_after="1"), whole(chat_answer()))
+        answer = gateway.chat(chat_body(site.model))
+        assert answer.status_code == 200
+        assert [a["http_status"] for a in gateway.call(answer.headers["x-tollway-call"])["attempts"]] == [503, 429, 200]
+        first, second, third = site.requests
+        assert second.at - first.at < 0.9
+        assert third.at - second.at >= 1.0
+        site.says(whole(busy, 429, retry_after="20"))
+        until(lambda: gateway.chat(chat_body(site.model)).status_code == 429, "the lane to be tried again")
+        assert len(site.requests) == 4
+
+
+@pytest.mark.parametrize("reply", [HANG, whole({"error": {"message": "x"}}, 500), whole({"error": {"message": "x"}}, 401), RESET])
+def test_nothing_else_is_asked_again(upstream: Upstream, tmp_path: Path, reply: Reply) -> None:
+    """Time-outs, 5xx and refused credentials end the call, whatever `retries` says."""
+    site = upstream.site(tmp_path.name)
+    site.says(reply)
+    config = {"backends": {"b": backend(site, first_byte_timeout_ms=300)}, "retries": 3}
+    with Gateway(tmp_path, config, {"plain": PLAIN}) as gateway:
+        assert gateway.chat(chat_body(site.model)).status_code in (500, 502, 504)
+        assert len(site.requests) == 1
+
+
+@BOTH
+def test_a_long_silence_is_filled_with_pings(upstream: Upstream, tmp_path: Path, words: Words) -> None:
+    """The dialect's own way to say "still here"; the answer is the same, and pings are no progress: silence still ends it."""
+    site = upstream.site(tmp_path.name)
+    site.says(stream(*words.opening, Pause(1.0), *words.finish, words.end))
+    with Gateway(tmp_path, {"backends": {"b": backend(site, words.dialect)}, "keepalive_ms": 300}, {"plain": PLAIN}) as gateway:
+        content = gateway.chat(words.body(site.model, stream=True, **ask(words)), path=words.path).content
+        ping = b'event: ping\ndata: {"type":"ping"}\n\n' if words is ANTHROPIC else b": keep-alive\n"
+        assert content.count(ping) in (2, 3)
+        assert content.replace(ping, b"") == b"".join([*words.opening, *words.finish, words.end])
 
 
 def test_no_second_try_after_the_first_byte(pair: Any) -> None:

@@ -67,8 +67,13 @@ def test_both_places_of_a_key_are_read(gateway: Gateway, openai: Site, anthropic
     site = openai if path == CHAT else anthropic
     site.says(whole(chat_answer() if path == CHAT else messages_answer()))
     key = gateway.key()
-    for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer {key}"}, {"x-api-key": key}):
+    other = "session-token-of-the-app"
+    for headers in (
+        {"authorization": f"Bearer {key}"}, {"authorization": f"bearer {key}"}, {"x-api-key": key},
+        {"authorization": f"Bearer {other}", "x-api-key": key}, {"authorization": f"Bearer {key}", "x-api-key": other},
+    ):  # fmt: skip
         assert gateway.http.post(gateway.url + path, json=body_for(path, site), headers=headers).status_code == 200
+    assert other not in str([request.raw_headers for request in site.requests])
 
 
 def test_a_key_with_its_last_letter_changed_opens_nothing(gateway: Gateway) -> None:

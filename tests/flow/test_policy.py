@@ -212,6 +212,28 @@ def test_forty_calls_at_once_do_not_overspend(upstream: Upstream, tmp_path: Path
         assert [(row["team"], row["calls"]) for row in booked] == [("plain", statuses[200])]
 
 
+def test_a_call_without_a_limit_gets_the_one_that_the_money_pays_for(upstream: Upstream, tmp_path: Path) -> None:
+    """Half a cent pays for some 480 tokens: they are held in full and asked for; with less than a sentence's worth left it is over."""
+    gateway, site = money(upstream, tmp_path, "openai", {"name": "pot", "limit_usd": "0.007"})
+    site.says(whole(chat_answer(usage={"prompt_tokens": 100, "completion_tokens": 400})))
+    with gateway:
+        assert gateway.chat(chat_body(site.model)).status_code == 200
+        assert 100 < site.requests[0].json["max_tokens"] < 700
+        assert budget(gateway)["spent_nanos"] == 4_200_000
+        gateway.chat(chat_body(site.model))
+        assert gateway.chat(chat_body(site.model)).status_code == 402
+        assert budget(gateway)["held_nanos"] == 0
+
+
+def test_every_answer_that_is_asked_for_is_held(upstream: Upstream, tmp_path: Path) -> None:
+    """`n` answers cost n times: what one would pay for, a hundred do not."""
+    gateway, site = money(upstream, tmp_path, "openai", {"name": "pot", "limit_usd": "0.01"})
+    site.says(whole(chat_answer()))
+    with gateway:
+        assert gateway.chat(chat_body(site.model, max_tokens=100, n=100)).status_code == 402
+        assert gateway.chat(chat_body(site.model, max_tokens=100, n=1)).status_code == 200
+
+
 def test_holds_are_given_back(upstream: Upstream, tmp_path: Path) -> None:
     """Calls one after another fit under a limit that a few holds would fill; a failed one gives all of it back."""
     gateway, site = money(upstream, tmp_path, "openai", {"name": "pot", "limit_usd": "0.01"})

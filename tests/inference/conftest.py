@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from inference.tokenizer import Tokenizer
 from inference.weights import bundled_model
 
 SESSIONS = Path(__file__).parents[3] / "shared" / "data" / "agent_sessions.jsonl"
-torch.set_num_threads(min(2, os.cpu_count() or 1))
+torch.set_num_threads(1)  # the tiny model gains nothing from more, and loses much on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ GREEDY = Sampling(temperature=0)
 
 @contextmanager
 def _engine(kind: str = "fp32", **options: Any) -> Iterator[Engine]:
-    defaults: dict[str, Any] = {"kv_tokens": 2048, "kv_dtype": torch.float32, "threads": 2}
+    defaults: dict[str, Any] = {"kv_tokens": 2048, "kv_dtype": torch.float32, "threads": 1}
     engine = Engine(model(kind), tokenizer(), **(defaults | options))
     engine.start()
     try:
@@ -212,8 +212,7 @@ def test_a_full_queue_refuses_at_the_door() -> None:
     async def crowd(engine: Engine) -> None:
         streams = [engine.submit(_ask([5] * 50, 200), str(index)) for index in range(2)]
         with pytest.raises(QueueFull) as refused:
-            for index in range(20):
-                streams.append(engine.submit(_ask([6] * 50, 200), f"more {index}"))
+            streams.extend(engine.submit(_ask([6] * 50, 200), f"more {index}") for index in range(20))
         assert refused.value.retry_after >= 1
         for stream in streams:
             stream.abort()

@@ -66,7 +66,7 @@ def test_the_chat_is_the_templates(words: Tokenizer) -> None:
 
 def test_an_unknown_template_is_named() -> None:
     """A file with another chat template is refused by the template's hash."""
-    with pytest.raises(BadValue, match="sha256 [0-9a-f]{64}"):
+    with pytest.raises(BadValue, match=r"sha256 [0-9a-f]{64}"):
         Tokenizer(tokenizer_meta() | {"tokenizer.chat_template": TEMPLATE + " "})
 
 

@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from gateway.ledger import reports
 from gateway.ledger.reports import LedgerUnavailable
@@ -57,8 +58,6 @@ def test_a_server_that_does_not_answer() -> None:
 
 def test_reading_cannot_write(place: str) -> None:
     """Both databases refuse a write on a reader's connection."""
-    from sqlalchemy import text  # the one test that speaks SQL
-
     report = reports.connect(write(place, [entry()]))
     with pytest.raises(LedgerUnavailable):
         report._reader.read(text("DELETE FROM ledger"))

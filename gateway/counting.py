@@ -1,0 +1,68 @@
+"""`POST /v1/messages/count_tokens`: asked of the backend where it can count, else estimated here and marked so.
+
+Nothing is booked: providers do not charge for it. The estimate is tiktoken's, made in a thread.
+"""
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from gateway import dialects
+from gateway.backends.fleet import Target
+from gateway.backends.upstream import Stopped, incoming, outgoing, read
+from gateway.backends.wire import Stop
+from gateway.core.call import Call
+from gateway.core.errors import UpstreamError, UpstreamTimeout
+from gateway.metering import estimate
+from gateway.pipeline import Pipeline
+from gateway.relay import Client
+from gateway.services import Services
+
+API, PATH = "count_tokens", "/v1/messages/count_tokens"
+_ELSEWHERE = frozenset({401, 403, 404, 405, 429, 501, 503, 529})
+"""What a backend may answer that leaves the client with our estimate."""
+
+
+class Counting:
+    """Counts the prompt that the best lane would get."""
+
+    def __init__(self, via: Services, pipeline: Pipeline) -> None:
+        self._via = via
+        self._pipeline = pipeline
+
+    async def serve(self, call: Call, client: Client) -> None:
+        """Answers through `client`. Raises `GatewayError` for what the policy does not allow or nobody serves."""
+        plan = self._pipeline.plan(call, self._via.policies.current.for_team(call.tenant.team))
+        ranked = plan.decision.ranked[0]
+        target = self._via.fleet.road(ranked.lane.key, call.dialect)
+        if API in target.apis and await self._asked(plan.call, target, ranked.upstream_model, client):
+            return
+        tokens = await asyncio.to_thread(_estimate, plan.call, ranked.upstream_model)
+        headers = [(b"content-type", b"application/json"), (b"x-tollway-estimate", b"true")]
+        await client.respond(200, headers, orjson.dumps({"input_tokens": tokens}))
+
+    async def _asked(self, call: Call, target: Target, model: str, client: Client) -> bool:
+        """Whether the backend has answered."""
+        name = call.dialect
+        body = dialects.request(name, name, call.body, call.sketch, model=model, set_fields={}, ask_usage=False)
+        stop = Stop()
+        client.on_gone(stop.set)
+        try:
+            headers = outgoing(target, call.headers, same_dialect=True)
+            response = await self._via.upstream.send(target.at(PATH.removeprefix("/v1")), body, headers, stop)
+            answer = await read(response, stop)
+        except (UpstreamError, UpstreamTimeout):
+            return False
+        except Stopped:
+            return True
+        finally:
+            client.on_gone(None)
+        if response.status_code in _ELSEWHERE or 300 <= response.status_code < 400:
+            return False
+        await client.respond(response.status_code, incoming(response), answer)
+        return True
+
+
+def _estimate(call: Call, model: str) -> int:
+    return estimate.count("".join(dialects.count_text(call.dialect, call.body, call.sketch)), model).tokens

@@ -1,0 +1,223 @@
+"""What stands beside the dialects: embeddings, token counts, files and batches, configured paths."""
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.build import PLAIN, Gateway, backend, chat_answer, messages_body
+from tests.upstream import HANG, Site, Upstream, raw, stream, whole
+
+COUNT = "/v1/messages/count_tokens"
+PRICES = """
+[test]
+source = "made up"
+checked_on = 2026-01-01
+rows = [
+  {model = "m-*", input = "2", cached = "0.5", write_5m = "2.5", write_1h = "4", output = "10"},
+  {model = "gemini-*", input = "2", cached = "0.5", output = "10"},
+  {model = "m-emb", input = "2"},
+]
+"""
+GEMINI = {"candidates": [], "modelVersion": "gemini-9", "usageMetadata": {"promptTokenCount": 100, "cachedContentTokenCount": 60, "candidatesTokenCount": 3, "thoughtsTokenCount": 2, "totalTokenCount": 105}}
+
+
+@pytest.fixture(scope="module")
+def beside(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, dict[str, Site]]]:
+    sites = {name: upstream.site(name) for name in ("emb", "files", "claude2", "plainchat", "google")}
+    backends = {
+        "emb": backend(sites["emb"], speaks=["embeddings"]), "files": backend(sites["files"], speaks=["chat", "files", "batches"]),
+        "claude2": backend(sites["claude2"], "anthropic"), "plainchat": backend(sites["plainchat"]),
+        "google": backend(sites["google"], "other", models=[], key_header="x-goog-api-key"),
+    }
+    policies = {"plain": PLAIN, "other": PLAIN, "narrow": {**PLAIN, "backends": ["emb"]}, "nogemini": {**PLAIN, "models": {"deny": ["gemini-*"]}},
+                "poor": {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 5}]}}
+    config = {"backends": backends, "passthrough": {"/gemini": "google"}}
+    with Gateway(tmp_path_factory.mktemp("beside"), config, policies, PRICES) as gateway:
+        yield gateway, sites
+
+
+def attempt(gateway: Gateway, answer: Any) -> dict[str, Any]:
+    (found,) = gateway.call(answer.headers["x-tollway-call"])["attempts"]
+    return found    # type: ignore[no-any-return]
+
+
+# embeddings
+
+
+@pytest.mark.parametrize("vector", ["AAECAwQF", [0.25, -1.5e-05, 3]])
+def test_embeddings_pass_as_they_came(beside: tuple[Gateway, dict[str, Site]], vector: Any) -> None:
+    """Base64 or numbers: no encoding is forced on the backend, and there is no output to pay for."""
+    gateway, sites = beside
+    reply = whole({"object": "list", "model": "m-emb", "data": [{"object": "embedding", "index": 0, "embedding": vector}], "usage": {"prompt_tokens": 8, "total_tokens": 8}})
+    sites["emb"].says(reply)
+    sent = json.dumps({"model": "m-emb", "input": ["a", "b"]}, indent=1).encode()
+    answer = gateway.chat(sent, path="/v1/embeddings")
+    assert answer.content == reply.body
+    assert sites["emb"].requests[-1].body == sent
+    found = attempt(gateway, answer)
+    assert (found["tokens"]["uncached"], found["tokens"]["output"], found["cost_usd"], found["tokens_from"]) == (8, 0, "0.000016000", "provider")
+
+
+def test_a_model_without_embeddings_says_so(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Embeddings are never translated, nor is chat for a backend that only has embeddings."""
+    gateway, sites = beside
+    for path, site, fields in (("/v1/embeddings", "claude2", {"input": "x"}), ("/v1/chat/completions", "emb", {"messages": []})):
+        answer = gateway.chat({"model": sites[site].model, **fields}, path=path)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+        assert path in answer.json()["error"]["message"]
+    assert gateway.chat({"model": "m-emb"}, path="/v1/embeddings").json()["error"]["param"] == "input"
+
+
+def test_an_error_of_embeddings_is_passed_on(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """In its own words; what is no answer at all is the backend's fault."""
+    gateway, sites = beside
+    sites["emb"].says(whole({"error": {"message": "too long"}}, 400))
+    assert gateway.chat({"model": "m-emb", "input": "x"}, path="/v1/embeddings").json()["error"]["message"] == "too long"
+    for broken in (b"[]", b'{"error":{"message":"boom"}}'):
+        sites["emb"].says(whole(broken))
+        assert gateway.chat({"model": "m-emb", "input": "x"}, path="/v1/embeddings").status_code == 502
+
+
+# token counts
+
+
+def test_a_backend_that_can_count_is_asked(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Its answer passes as it came, and nothing is booked."""
+    gateway, sites = beside
+    sites["claude2"].says(whole(b'{ "input_tokens": 14 }'))
+    answer = gateway.chat(messages_body("m-claude2"), path=COUNT)
+    assert (answer.content, "x-tollway-estimate" in answer.headers) == (b'{ "input_tokens": 14 }', False)
+    assert sites["claude2"].requests[-1].path.endswith("/v1/messages/count_tokens")
+    assert "x-tollway-call" not in answer.headers
+    sites["claude2"].says(whole({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}, 400))
+    assert gateway.chat(messages_body("m-claude2"), path=COUNT).status_code == 400
+
+
+@pytest.mark.parametrize("site", ["plainchat", "claude2"])
+def test_else_it_is_estimated_and_marked(beside: tuple[Gateway, dict[str, Site]], site: str) -> None:
+    """For backends of another dialect, and where the backend that could count does not answer."""
+    gateway, sites = beside
+    sites[site].says(whole({"error": {"message": "nothing here"}}, 404))
+    answer = gateway.chat({"model": sites[site].model, "messages": [{"role": "user", "content": "Hello there, world."}]}, path=COUNT)
+    assert answer.headers["x-tollway-estimate"] == "true"
+    assert 4 <= answer.json()["input_tokens"] <= 12
+    assert gateway.chat({"model": "nope", "messages": []}, path=COUNT).json()["type"] == "error"
+
+
+# files and batches
+
+
+def test_files_go_to_the_backend_that_has_them(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Any body, any method; the key does not travel, other teams do not see what was stored, nothing is booked."""
+    gateway, sites = beside
+    site = sites["files"]
+    site.says(whole({"id": "file-1", "object": "file"}))
+    form = b'--x\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x--\r\n'
+    answer = gateway.chat(form, path="/v1/files", headers={"content-type": "multipart/form-data; boundary=x"})
+    request = site.requests[-1]
+    assert (answer.json()["id"], request.body, request.headers["content-type"]) == ("file-1", form, "multipart/form-data; boundary=x")
+    assert request.headers["authorization"] == "Bearer sk-provider-canary-0123456789"
+    site.says(raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: 3\r\n\r\n\x00\xff\n"))
+    assert gateway.ask("GET", "/v1/files/file-1/content", gateway.key()).content == b"\x00\xff\n"
+    assert gateway.ask("GET", "/v1/files/file-1", gateway.key("other")).status_code == 404
+    assert gateway.ask("GET", "/v1/files?limit=2", gateway.key("narrow")).status_code == 404
+    site.says(whole({"id": "batch_1", "object": "batch"}))
+    assert gateway.chat({"input_file_id": "file-1"}, path="/v1/batches").json()["id"] == "batch_1"
+    assert gateway.ask("GET", f"/tollway/calls/{answer.headers['x-tollway-call']}").status_code == 404
+    assert gateway.ask("HEAD", "/v1/files", gateway.key()).status_code == 405
+    assert gateway.http.get(gateway.url + "/v1/files").status_code == 401
+
+
+# configured paths
+
+
+def test_a_configured_path_is_passed_on_and_metered(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Wherever Google's clients put their key, ours stays here and the provider's goes there; model and usage are recognised."""
+    gateway, sites = beside
+    site = sites["google"]
+    site.says(whole(GEMINI))
+    path = "/gemini/v1beta/models/gemini-9:generateContent"
+    shown = ({"headers": {"x-goog-api-key": gateway.key()}}, {"params": {"key": gateway.key(), "alt": "json"}}, {"headers": {"authorization": f"Bearer {gateway.key()}"}})
+    for where in shown:
+        answer = gateway.http.post(gateway.url + path, json={"contents": []}, **where)    # type: ignore[arg-type]
+        assert answer.json() == GEMINI
+        request = site.requests[-1]
+        assert request.headers["x-goog-api-key"] == "sk-provider-canary-0123456789"
+        assert gateway.key() not in request.path + str(request.headers)
+    assert request.path == "/google/v1/v1beta/models/gemini-9:generateContent"
+    found = attempt(gateway, answer)
+    assert (found["tokens"]["uncached"], found["tokens"]["cache_read"], found["tokens"]["output"], found["tokens"]["reasoning"]) == (40, 60, 5, 2)
+    assert (found["cost_usd"], found["upstream_model"], found["backend"]) == ("0.000160000", "gemini-9", "google")
+
+
+def event_frame(kind: str, document: Any) -> bytes:
+    """Amazon's binary framing, without its checksums."""
+    payload, name = json.dumps(document).encode(), b":event-type"
+    headers = bytes([len(name)]) + name + b"\x07" + struct.pack(">H", len(kind)) + kind.encode()
+    return struct.pack(">III", 16 + len(headers) + len(payload), len(headers), 0) + headers + payload + b"\0\0\0\0"
+
+
+CONVERSE = {"usage": {"inputTokens": 40, "outputTokens": 5, "cacheReadInputTokens": 60}, "metrics": {}}
+STREAMS = {
+    "events": ("text/event-stream", b"data: " + json.dumps(GEMINI).encode() + b"\r\n\r\n"),
+    "array": ("application/json", json.dumps([GEMINI, GEMINI], indent=1).encode()),
+    "amazon": ("application/vnd.amazon.eventstream", event_frame("messageStop", {}) + event_frame("metadata", CONVERSE)),
+    "responses": ("text/event-stream", b'data: {"type":"response.completed","response":{"id":"r","model":"m-x","usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":5}}}\n\n'),
+    "messages": ("text/event-stream", b'data: {"type":"message_start","message":{"model":"m-x","usage":{"input_tokens":40,"cache_read_input_tokens":60,"output_tokens":1}}}\n\n'
+                                      b'data: {"type":"message_delta","usage":{"output_tokens":5}}\n\n'),
+    "chat": ("text/event-stream", b'data: {"model":"m-x","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":60}}}\n\ndata: [DONE]\n\n'),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_streams_of_known_shapes_are_metered(beside: tuple[Gateway, dict[str, Site]], kind: str) -> None:
+    """Their bytes pass as they come, in pieces of any size."""
+    gateway, sites = beside
+    content_type, body = STREAMS[kind]
+    sites["google"].says(stream(*[body[i:i + 9] for i in range(0, len(body), 9)], content_type=content_type))
+    answer = gateway.chat({"model": "m-x"}, path="/gemini/model/m-x/converse-stream")
+    assert answer.content == body
+    assert answer.headers["content-type"] == content_type
+    found = attempt(gateway, answer)
+    assert (found["tokens"]["uncached"], found["tokens"]["cache_read"], found["tokens"]["output"], found["cost_usd"]) == (40, 60, 5, "0.000160000")
+
+
+def test_what_cannot_be_recognised_has_no_price(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Unknown is not zero; reading costs nothing and is not booked; errors pass as they came."""
+    gateway, sites = beside
+    sites["google"].says(whole(b"<xml/>", content_type="text/xml"))
+    answer = gateway.chat({"model": "m-x"}, path="/gemini/anything")
+    assert (answer.content, attempt(gateway, answer)["cost_usd"]) == (b"<xml/>", None)
+    read = gateway.ask("GET", "/gemini/v1beta/models", gateway.key())
+    assert gateway.ask("GET", f"/tollway/calls/{read.headers['x-tollway-call']}").status_code == 404
+    sites["google"].says(whole({"error": {"message": "bad"}}, 400))
+    answer = gateway.chat({"model": "m-x"}, path="/gemini/anything")
+    assert (answer.status_code, answer.json(), attempt(gateway, answer)["status"]) == (400, {"error": {"message": "bad"}}, "failed")
+    sites["google"].says(whole({}, 401))
+    assert gateway.chat({"model": "m-x"}, path="/gemini/anything").json()["error"]["code"] == "backend_credentials"
+
+
+def test_policies_hold_there_too(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Backends and models that a team may not use, and budgets that cannot be held without a price."""
+    gateway, sites = beside
+    path = "/gemini/v1beta/models/gemini-9:generateContent"
+    sites["google"].says(whole(GEMINI))
+    assert gateway.chat({}, team="narrow", path=path).status_code == 403
+    assert gateway.chat({}, team="nogemini", path=path).status_code == 404
+    assert gateway.chat({}, team="poor", path=path).status_code == 200
+    assert gateway.chat({}, team="poor", path="/gemini/unknown").status_code == 403
+
+
+def test_a_stream_that_breaks_off_is_booked(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """As cut, with what it had said until then."""
+    gateway, sites = beside
+    sites["google"].says(stream(b"data: " + json.dumps(GEMINI).encode() + b"\n\n", "cut"))
+    answer = gateway.chat({"model": "gemini-9"}, path="/gemini/anything")
+    found = attempt(gateway, answer)
+    assert (found["status"], found["tokens"]["output"], found["cost_usd"]) == ("cut", 5, "0.000160000")
+    assert HANG.status == 200
+    assert chat_answer()["usage"]
