@@ -73,7 +73,7 @@ class Pipeline:
             parts = dialects.messages(call.dialect, call.body, call.sketch)
         model = resolve_model(policy, sketch.model).model
         links = chain(team, model, call.body, parts)
-        lanes = self._lanes(call)
+        lanes = self._lanes(call, model)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
         decision = decide(policy, _ask(call, prompt_tokens, cached), lanes)
@@ -91,14 +91,15 @@ class Pipeline:
             cached=cached,
         )
 
-    def _lanes(self, call: Call) -> tuple[Lane, ...]:
+    def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
         """The lanes that can serve this dialect; for a call that goes on from a stored answer, those of its backend."""
-        lanes, earlier = self._via.fleet.lanes(call.dialect), call.sketch.previous_id
+        via, lanes, earlier = self._via, self._via.fleet.lanes(call.dialect), call.sketch.previous_id
         if earlier is None:
             return lanes
-        backend = self._via.stored.backend(earlier, call.tenant.team, param="previous_response_id")
-        own = tuple(lane for lane in lanes if self._via.fleet.road(lane.key, call.dialect).dialect == call.dialect)
-        return tuple(lane for lane in lanes if lane.backend == backend) or own or lanes
+        backend = via.stored.backend(earlier, call.tenant.team, param="previous_response_id")
+        serving = [lane for lane in lanes if model in lane.models]
+        own = [lane for lane in serving if via.fleet.road(lane.key, call.dialect).dialect == call.dialect]
+        return tuple([lane for lane in own if lane.backend == backend] or own or lanes)
 
     def _normalized(self, call: Call, policy: Policy, parts: Parts) -> tuple[Call, list[Change]]:
         rules, level = policy.normalize, policy.normalize.level

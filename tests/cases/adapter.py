@@ -53,7 +53,8 @@ class Adapter:
     """One case."""
 
     supports = (
-        "openai-chat", "anthropic-messages", "translate-openai-to-anthropic", "translate-anthropic-to-openai", "streaming",
+        "openai-chat", "openai-responses", "openai-embeddings", "anthropic-messages", "translate-openai-to-anthropic",
+        "translate-anthropic-to-openai", "streaming",
         "budgets", "dashboard", "clock", "logs", "reload", "normalise", "multi-backend", "signals", "config",
     )  # fmt: skip
     health_path = "/healthz"

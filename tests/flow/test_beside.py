@@ -33,7 +33,7 @@ def beside(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "claude2": backend(sites["claude2"], "anthropic"), "plainchat": backend(sites["plainchat"]),
         "google": backend(sites["google"], "other", models=[], key_header="x-goog-api-key"),
     }
-    policies = {"plain": PLAIN, "other": PLAIN, "narrow": {**PLAIN, "backends": ["emb"]}, "nogemini": {**PLAIN, "models": {"deny": ["gemini-*"]}},
+    policies = {"plain": PLAIN, "other": PLAIN, "narrow": {**PLAIN, "backends": {"allow": ["emb"]}}, "nogemini": {**PLAIN, "models": {"deny": ["gemini-*"]}},
                 "poor": {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 5}]}}
     config = {"backends": backends, "passthrough": {"/gemini": "google"}}
     with Gateway(tmp_path_factory.mktemp("beside"), config, policies, PRICES) as gateway:

