@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.attempt import Outcome
@@ -17,6 +17,7 @@ from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
 from gateway.metering import meter
+from gateway.metering.served import tier_of, with_lifetimes
 from gateway.normalize import Change
 from gateway.prefix.chain import Chain
 from gateway.services import Services
@@ -54,6 +55,8 @@ class Booking:
     ranked: Ranked
     target: Target
     predicted_read_tokens: int
+    sent: bytes = b""
+    """The request's body as it went out, for what only it shows."""
     hold: Hold | None = None
     entry: Entry | None = None
 
@@ -93,7 +96,7 @@ class Booking:
     async def _meter(self, outcome: Outcome) -> meter.Metered:
         if outcome.observed.pending:
             return meter.Metered(TokenUsage(), "none")
-        return await meter.weigh(
+        metered = await meter.weigh(
             outcome.observed,
             status=outcome.status,
             sent=outcome.sent or outcome.http_status is not None,
@@ -101,11 +104,13 @@ class Booking:
             produced=outcome.produced,
             model=self.ranked.upstream_model,
         )
+        return replace(metered, tokens=with_lifetimes(metered.tokens, self.sent)) if metered.tokens.written else metered
 
     def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
         observed, at_us = outcome.observed, self.plan.call.at_us
         region = observed.region or self.target.region
         tier = observed.served_tier or self.target.set_fields.get("service_tier") or self.target.priced_as
+        tier = tier_of(self.target.provider, tier, self.sent)
         model = observed.served_model or self.ranked.upstream_model
         status, cost, uncached_cost, rows = outcome.status, 0, 0, ()
         if metered.tokens.known:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from urllib.parse import parse_qsl, unquote, urlencode
 
 import httpx
@@ -64,7 +65,8 @@ class Passage:
         way = self._way(call, policy, method, query)
         booking = self._booking(call, policy, way)
         if way.costs:
-            booking.hold = await self._holds.take(call, policy, booking.ranked, way.target, booking.id, len(call.body))
+            held = await self._holds.take(call, policy, booking.ranked, way.target, booking.id, len(call.body))
+            booking.hold = held.hold
             booking.open()
         outcome = Outcome(status="cut", error="the gateway failed on this call", sent=True)
         try:
@@ -119,7 +121,9 @@ class Passage:
             call=call, decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
             prompt_tokens=max(len(call.body) // 4, 1), cached={},
         )  # fmt: skip
-        return Booking(plan=plan, via=self._via, number=1, ranked=ranked, target=target, predicted_read_tokens=0)
+        return Booking(
+            plan=plan, via=self._via, number=1, ranked=ranked, target=target, predicted_read_tokens=0, sent=call.body
+        )  # fmt: skip
 
     # the exchange
 
@@ -150,7 +154,7 @@ class Passage:
             error.code = "backend_credentials"
             raise error
         kind = response.headers.get("content-type", "")
-        reader = recognise.Reader(kind)
+        reader = recognise.Reader(kind, response.headers)
         try:
             if kind.startswith(_STREAMS) or int(response.headers.get("content-length") or _WHOLE_BYTES + 1) > _WHOLE_BYTES:
                 await client.start(status, headers)
@@ -224,7 +228,7 @@ def _model(path: str, body: bytes) -> str:
         if (place := places.get("model")) is not None:
             return body[slice(*place)].decode().strip('"')
     parts = [unquote(part) for part in path.split("/")]
-    for name, after in zip(parts, parts[1:], strict=False):
+    for name, after in pairwise(parts):
         if name in _NAMED_IN_PATH:
             return after.partition(":")[0] if name == "models" else after
     return ""

@@ -162,6 +162,7 @@ class Pipeline:
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
+        booking.sent = request
         booking.open()
         try:
             await attempt.run(request, via.upstream, client)

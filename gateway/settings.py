@@ -22,6 +22,7 @@ APIS_OF: Mapping[str, tuple[Api, ...]] = {
 """What a backend speaks if nothing is said."""
 STORES = frozenset({"files", "batches"})
 """APIs that keep things at the provider; either dialect may have them."""
+_OUR_PATHS = ("v1", "tollway", "healthz", "readyz", "metrics")
 _HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
 
@@ -48,7 +49,7 @@ def _reference(text: str) -> str:
 
 
 def _path_prefix(text: str) -> str:
-    if not text.startswith("/") or text.endswith("/") or text.split("/")[1] in ("v1", "tollway", "healthz", "readyz", "metrics"):
+    if not text.startswith("/") or text.endswith("/") or text.split("/")[1] in _OUR_PATHS:
         raise ValueError("must be a path of its own such as /gemini, without a slash at its end")
     return text
 
@@ -95,7 +96,7 @@ class BackendSettings(_Part):
     url: Url = Field(description="base address, e.g. https://api.openai.com/v1")
     key: Reference | None = Field(None, description="where its API key is: env:NAME or file:PATH")
     key_header: str | None = Field(
-        None, pattern=r"^[a-z0-9-]+$", description="header that carries the key; default: authorization, x-api-key for anthropic"
+        None, pattern=r"^[a-z0-9-]+$", description="header with the key; default: authorization, x-api-key for anthropic"
     )
     provider: str | None = Field(None, description="name in the price book; default: the backend's own name")
     region: str | None = Field(None, description="region class of the price rows")

@@ -1,8 +1,8 @@
 """Configured backends -> what a call can be sent to (`Target`) and what a decision weighs (`Lane`).
 
 A `Target` never changes while the settings stand; a lane has one for each dialect it can serve, which is the client's own
-where the backend speaks it, else one that the gateway translates to. A `Lane` is a snapshot of live figures; one snapshot serves every call
-for a few milliseconds, so a decision costs no bookkeeping.
+where the backend speaks it, else one that the gateway translates to. A `Lane` is a snapshot of live figures; one snapshot
+serves every call for a few milliseconds, so a decision costs no bookkeeping.
 """
 from __future__ import annotations
 

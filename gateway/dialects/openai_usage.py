@@ -8,12 +8,14 @@ counters in the details, xAI counts reasoning beside the completion (believed on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from gateway.core.usage import TokenUsage
 from gateway.dialects.counts import Counters, part
 
 Raw = Mapping[str, Any]
+_MOST_FEE_USD = 1000
 _PROMPT_PARTS = (("audio_tokens", "audio_in"), ("image_tokens", "image_in"))
 _COMPLETION_PARTS = (
     ("audio_tokens", "audio_out"),
@@ -34,12 +36,22 @@ def usage(raw: Raw) -> TokenUsage:
     output, reasoning = _output(counters, raw, prompt, completion_details)
     other = dict(_parts(counters, prompt_details, _PROMPT_PARTS))
     other.update(_parts(counters, completion_details, _COMPLETION_PARTS))
+    if fee := _own_key_fee(raw):
+        other["reported_fee_nanos"] = fee
     if searches := counters.take(part(part(raw, "tool_usage"), "web_search"), "num_requests"):
         other["web_search_requests"] = searches
     return TokenUsage(
         uncached=uncached, cache_read=cached, cache_write=written, output=output, reasoning=reasoning, other=other,
         flags=tuple(counters.flags),
     )
+
+
+def _own_key_fee(raw: Raw) -> int:
+    """What OpenRouter charges on top where the model is paid with the customer's own key."""
+    cost = raw.get("cost")
+    if raw.get("is_byok") is not True or type(cost) not in (int, float) or not 0 <= cost < _MOST_FEE_USD:
+        return 0
+    return round(Decimal(repr(cost)) * 10**9)
 
 
 def find(document: Raw) -> Raw | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import orjson
@@ -18,6 +19,8 @@ from gateway.dialects import counts, usage_anthropic, usage_bedrock, usage_gemin
 from gateway.dialects.sse import Malformed, Splitter, parse
 
 MOST_BYTES = 64 * 1024 * 1024
+_TIER_HEADER = "x-gemini-service-tier"
+"""Google's word on what was served; the request's may not have been granted."""
 _BINARY = "application/vnd.amazon.eventstream"
 Raw = Mapping[str, Any]
 
@@ -41,7 +44,7 @@ SHAPES: tuple[Shape, ...] = (usage_gemini, usage_bedrock, usage_anthropic, usage
 class Reader:
     """Fed an answer as it passes; `observed` is what it says."""
 
-    def __init__(self, content_type: str) -> None:
+    def __init__(self, content_type: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         kind = content_type.partition(";")[0].strip().lower()
         self._split = Splitter() if kind == "text/event-stream" else None
         self._binary = kind == _BINARY
@@ -51,6 +54,7 @@ class Reader:
         self._raw: dict[str, Any] | None = None
         self._model: str | None = None
         self._tier: str | None = None
+        self._told_tier = headers.get(_TIER_HEADER)
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> None:
@@ -79,7 +83,7 @@ class Reader:
     def observed(self) -> Observed:
         usage = None if self._shape is None or self._raw is None else self._shape.usage(self._raw)
         region = None if self._raw is None else self._raw.get("inference_geo")
-        return Observed(usage=usage, served_model=self._model, served_tier=self._tier, response_id=self._id,
+        return Observed(usage=usage, served_model=self._model, served_tier=self._told_tier or self._tier, response_id=self._id,
                         region=region if isinstance(region, str) and region != "not_available" else None)
 
     def _piece(self, piece: bytes) -> None:

@@ -139,7 +139,8 @@ def _words(item: Mapping[str, Any]) -> Iterator[Event]:
 def _last(response: Mapping[str, Any]) -> Iterator[Event]:
     if raw := counts.part(response, "usage"):
         tier = response.get("service_tier")
-        yield Used(openai_usage.usage({**raw, "tool_usage": response.get("tool_usage")}), tier if isinstance(tier, str) else None)
+        served = tier if isinstance(tier, str) and tier != "auto" else None
+        yield Used(openai_usage.usage({**raw, "tool_usage": response.get("tool_usage")}), served)
     if isinstance(response.get("error"), dict):
         yield _failed(response)
     elif (reason := finish(response)) is not None:
@@ -209,7 +210,9 @@ def message_part(event: Event, text: str) -> dict[str, Json]:
 
 
 def function_call(place: int, name: str, function: str) -> dict[str, Json]:
-    return {"id": f"fc_{place}", "type": "function_call", "status": "completed", "call_id": name, "name": function, "arguments": ""}
+    return {
+        "id": f"fc_{place}", "type": "function_call", "status": "completed", "call_id": name, "name": function, "arguments": "",
+    }
 
 
 def reasoning_item(place: int) -> dict[str, Json]:

@@ -143,7 +143,8 @@ class Encoder:
                 raise sse.Malformed("The backend went on with a tool call whose arguments were whole already.")
             return b""
         item.wire["arguments"] += text
-        return self._event("response.function_call_arguments.delta", output_index=item.place, item_id=item.wire["id"], delta=text)
+        known = {"output_index": item.place, "item_id": item.wire["id"]}
+        return self._event("response.function_call_arguments.delta", **known, delta=text)
 
     def _close(self, item: _Item) -> bytes:
         if not item.open:

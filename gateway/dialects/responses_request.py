@@ -23,7 +23,8 @@ _HANDLED = frozenset({
     "stream_options", "temperature", "top_p", "user", "text", "reasoning", "include", "truncation", "store", *FORBIDDEN,
 })
 _KNOWN = frozenset({
-    "metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "store", "top_logprobs",
+    "metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "store",
+    "top_logprobs",
 })
 """Fields that stand in a chat request by the same name."""
 _HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed"})

@@ -86,7 +86,8 @@ def note(seen: Seen, response: Mapping[str, Any]) -> None:
     """What a response object says of itself, its error aside."""
     seen.response_id = response.get("id") or seen.response_id
     seen.model = response.get("model") or seen.model
-    seen.tier = response.get("service_tier") or seen.tier
+    if response.get("service_tier") not in (None, "auto"):    # which is what was asked for, not what was served
+        seen.tier = response["service_tier"]
     if raw := counts.part(response, "usage"):
         seen.usage = {**raw, "tool_usage": response.get("tool_usage")}
     if (reason := finish(response)) is not None:

@@ -1,4 +1,4 @@
-"""Counts of OpenAI's shapes where no dialect of ours is spoken: chat, responses (in their last event too), embeddings, batches."""
+"""Counts of OpenAI's shapes where no dialect of ours is spoken: chat, responses (in their last event too), embeddings."""
 from __future__ import annotations
 
 from collections.abc import Mapping

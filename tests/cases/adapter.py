@@ -156,6 +156,8 @@ class Adapter:
             "dialect": backend["protocol"], "url": f"{backend['base_url']}/v1", "provider": "cases",
             "models": {**_aliases(backend, config), **backend["models"]}, "lanes": {backend["class"]: {"first_token_ms": _first_guess(name, config)}},
         }  # fmt: skip
+        if backend["protocol"] == "openai":
+            fields["speaks"] = ["chat", "responses", "embeddings"]
         fields |= {ours: settings[theirs] for theirs, ours in BACKEND_SETTINGS.items() if theirs in settings}
         credential = backend.get("credential")
         if isinstance(credential, str):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 
 class KeyProxy:
@@ -25,18 +25,18 @@ class KeyProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            for theirs, ours in self.keys.items():
-                for end in (b"\r", b" "):
-                    head = head.replace(b" " + theirs + end, b" " + ours + end)
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
-            far_writer.write(head)
-            pumps = [asyncio.ensure_future(_pump(reader, far_writer)), asyncio.ensure_future(_pump(far_reader, writer))]
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            for pump in pumps:
-                pump.cancel()
-            far_writer.close()
-        writer.close()
+            async with _closing(writer):
+                head = await reader.readuntil(b"\r\n\r\n")
+                for theirs, ours in self.keys.items():
+                    for end in (b"\r", b" "):
+                        head = head.replace(b" " + theirs + end, b" " + ours + end)
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
+                async with _closing(far_writer):
+                    far_writer.write(head)
+                    pumps = [asyncio.ensure_future(_pump(reader, far_writer)), asyncio.ensure_future(_pump(far_reader, writer))]
+                    await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                    for pump in pumps:
+                        pump.cancel()
 
     def close(self) -> None:
         async def end() -> None:
@@ -53,6 +53,16 @@ class KeyProxy:
 
     def _run(self, coroutine: object) -> object:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
