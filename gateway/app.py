@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.backends.fleet import Fleet
+from gateway.backends.http import Transport
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.budgets.memory import MemoryBudgets
@@ -45,7 +45,7 @@ _log = logging.getLogger("tollway")
 Asgi = Callable[[Any, Any, Any], Any]
 
 
-def build(settings: Settings, transport: httpx.AsyncBaseTransport | None = None, demo_team: str | None = None) -> Asgi:
+def build(settings: Settings, transport: Transport | None = None, demo_team: str | None = None) -> Asgi:
     """The ASGI application. Raises `BadFile` or `PriceFileError` for files that cannot be used.
 
     `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises.
@@ -94,7 +94,7 @@ async def _services(
     settings: Settings,
     policies: PolicyStore,
     book: prices.PriceBook,
-    transport: httpx.AsyncBaseTransport | None,
+    transport: Transport | None,
     demo_team: str | None,
 ) -> AsyncIterator[Services]:
     settings.data.mkdir(parents=True, exist_ok=True)

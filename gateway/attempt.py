@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import httpx
-
 from gateway import dialects
 from gateway.backends.fleet import Target
+from gateway.backends.http import Answer, Stop, header
 from gateway.backends.upstream import (
     Broken,
     Dropped,
@@ -30,7 +29,6 @@ from gateway.backends.upstream import (
     read,
     retry_after_s,
 )
-from gateway.backends.wire import Stop
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError, UpstreamError
 from gateway.core.outcome import Observed, Status
@@ -136,14 +134,14 @@ class Attempt:
             client.on_gone(None)
         await self._answer(response, client)
 
-    async def _answer(self, response: httpx.Response, client: Client) -> None:
-        self.outcome.http_status = response.status_code
+    async def _answer(self, response: Answer, client: Client) -> None:
+        self.outcome.http_status = response.status
         if self.stop_on_hang_up:
             client.on_gone(self.stop.set)
             if client.gone:
                 self.stop.set()
         try:
-            if response.status_code >= 300:
+            if response.status >= 300:
                 await self._refused(response, client)
             elif self.call.sketch.stream and _is_stream(response):
                 await self._stream(response, client)
@@ -151,13 +149,12 @@ class Attempt:
                 await self._whole(response, client)
         finally:
             client.on_gone(None)
-            if isinstance(response.stream, httpx.AsyncByteStream):
-                await response.stream.aclose()
+            await response.aclose()
 
     # the three kinds of answer
 
-    async def _refused(self, response: httpx.Response, client: Client) -> None:
-        status = response.status_code
+    async def _refused(self, response: Answer, client: Client) -> None:
+        status = response.status
         try:
             body = await read(response, self.stop)
         except (UpstreamError, Stopped):
@@ -178,7 +175,7 @@ class Attempt:
         await self._settle("failed", f"the backend answered {status}")
         await client.respond(status, headers, shown)
 
-    async def _whole(self, response: httpx.Response, client: Client) -> None:
+    async def _whole(self, response: Answer, client: Client) -> None:
         try:
             raw = await read(response, self.stop)
             self._first_token()
@@ -195,9 +192,9 @@ class Attempt:
         self.outcome.produced = partial(dialects.answer_text, self.target.dialect, raw)
         told = await self._settle("ok", None)
         headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
-        await client.respond(response.status_code, headers, body)
+        await client.respond(response.status, headers, body)
 
-    async def _stream(self, response: httpx.Response, client: Client) -> None:
+    async def _stream(self, response: Answer, client: Client) -> None:
         relay = dialects.relay(
             self.call.dialect, self.target.dialect, self.call.sketch, hide_usage=not self.call.sketch.wants_usage
         )
@@ -215,7 +212,7 @@ class Attempt:
                     if not client.started:
                         if relay.observed.error is not None and not relay.started:
                             break
-                        await client.start(response.status_code, headers)
+                        await client.start(response.status, headers)
                         if self.keepalive_s:
                             client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
                     await client.send(out)
@@ -224,7 +221,7 @@ class Attempt:
                 unpaused += 1
                 if unpaused % 64 == 0:
                     await asyncio.sleep(0)
-            await self._end_of_stream(relay, client, response.status_code, headers)
+            await self._end_of_stream(relay, client, response.status, headers)
         except Stopped:
             outcome.observed = relay.observed
             await self._settle("client_gone", "the client left")
@@ -234,7 +231,7 @@ class Attempt:
             if not client.started:
                 if not relay.started:
                     raise
-                await client.start(response.status_code, headers)
+                await client.start(response.status, headers)
             await client.end(relay.fail(error))
 
     async def _end_of_stream(
@@ -257,7 +254,7 @@ class Attempt:
 
     # small steps
 
-    def _request_headers(self) -> list[tuple[str, str]]:
+    def _request_headers(self) -> list[tuple[bytes, bytes]]:
         return outgoing(self.target, self.call.headers, same_dialect=self.call.dialect == self.target.dialect)
 
     def _first_token(self) -> None:
@@ -292,8 +289,8 @@ def _status_of(error: GatewayError) -> Status:
     return "cut"
 
 
-def _is_stream(response: httpx.Response) -> bool:
-    return "json" not in response.headers.get("content-type", "")
+def _is_stream(response: Answer) -> bool:
+    return "json" not in header(response, b"content-type")
 
 
 def _content_type(headers: list[tuple[bytes, bytes]], default: bytes) -> list[tuple[bytes, bytes]]:

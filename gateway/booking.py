@@ -104,7 +104,9 @@ class Booking:
             produced=outcome.produced,
             model=self.ranked.upstream_model,
         )
-        return replace(metered, tokens=with_lifetimes(metered.tokens, self.sent)) if metered.tokens.written else metered
+        if not metered.tokens.written:
+            return metered
+        return replace(metered, tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
 
     def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
         observed, at_us = outcome.observed, self.plan.call.at_us
@@ -120,7 +122,7 @@ class Booking:
             cost, uncached_cost, rows = priced.cost_nanos, priced.uncached_cost_nanos, priced.rows  # type: ignore[assignment]
             if cost is None and status == "ok":
                 status = "unpriced"
-        elif status in ("ok", "sent_unanswered"):
+        elif status in ("ok", "sent_unanswered") or observed.response_id:  # begun, so it may have been billed
             cost, uncached_cost, status = None, None, "unpriced" if status == "ok" else status  # type: ignore[assignment]
         return Entry(
             id=self.id,

@@ -10,8 +10,8 @@ import orjson
 
 from gateway import dialects
 from gateway.backends.fleet import Target
+from gateway.backends.http import Stop
 from gateway.backends.upstream import Stopped, incoming, outgoing, read
-from gateway.backends.wire import Stop
 from gateway.core.call import Call
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 from gateway.metering import estimate
@@ -58,9 +58,9 @@ class Counting:
             return True
         finally:
             client.on_gone(None)
-        if response.status_code in _ELSEWHERE or 300 <= response.status_code < 400:
+        if response.status in _ELSEWHERE or 300 <= response.status < 400:
             return False
-        await client.respond(response.status_code, incoming(response), answer)
+        await client.respond(response.status, incoming(response), answer)
         return True
 
 

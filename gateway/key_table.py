@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -44,15 +46,24 @@ class KeyTable:
             await _audit(connection, actor, "key.revoke", record)
         return record
 
+    async def audit(self, actor: str, action: str, target: str, detail: Mapping[str, Any]) -> None:
+        """One row of the audit trail for what is not about a key."""
+        async with self._store.begin() as connection:
+            await _write(connection, actor, action, target, detail)
+
 
 async def _audit(connection: AsyncConnection, actor: str, action: str, record: KeyRecord) -> None:
+    await _write(connection, actor, action, record.id, {"team": record.team, "role": record.role, "name": record.name})
+
+
+async def _write(connection: AsyncConnection, actor: str, action: str, target: str, detail: Mapping[str, Any]) -> None:
     await connection.execute(
         insert(AUDIT).values(
             id=secrets.token_hex(12),
             at_us=time.time_ns() // 1_000,
             actor=actor,
             action=action,
-            target=record.id,
-            detail={"team": record.team, "role": record.role, "name": record.name},
+            target=target,
+            detail=dict(detail),
         )
     )

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from urllib.parse import parse_qsl, unquote, urlencode
 
-import httpx
-
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
+from gateway.backends.http import Answer, Stop, header
 from gateway.backends.upstream import Stopped, chunks, incoming, outgoing, read
-from gateway.backends.wire import Stop
 from gateway.booking import Booking, Plan
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
@@ -132,7 +130,7 @@ class Passage:
         client.on_gone(stop.set)
         try:
             response = await self._via.upstream.send(way.target, call.body, _headers(call, way), stop, way.method)
-            outcome.http_status = response.status_code
+            outcome.http_status = response.status
             await self._relay(response, stop, way, booking, outcome, client)
         except Stopped as stopped:
             outcome.status, outcome.error, outcome.sent = "client_gone", "the client left", stopped.sent
@@ -146,17 +144,17 @@ class Passage:
             outcome.total_s = time.perf_counter() - began
 
     async def _relay(
-        self, response: httpx.Response, stop: Stop, way: Way, booking: Booking, outcome: Outcome, client: Client
+        self, response: Answer, stop: Stop, way: Way, booking: Booking, outcome: Outcome, client: Client
     ) -> None:
-        status, headers = response.status_code, [*_told(booking), *incoming(response)]
+        status, headers = response.status, [*_told(booking), *incoming(response)]
         if status in _CREDENTIALS:
             error = UpstreamError("the model backend does not accept the gateway's credentials; tell the operator")
             error.code = "backend_credentials"
             raise error
-        kind = response.headers.get("content-type", "")
-        reader = recognise.Reader(kind, response.headers)
+        kind = header(response, b"content-type")
+        reader = recognise.Reader(kind, {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers})
         try:
-            if kind.startswith(_STREAMS) or int(response.headers.get("content-length") or _WHOLE_BYTES + 1) > _WHOLE_BYTES:
+            if kind.startswith(_STREAMS) or int(header(response, b"content-length") or _WHOLE_BYTES + 1) > _WHOLE_BYTES:
                 await client.start(status, headers)
                 async for chunk in chunks(response, stop):
                     reader.feed(chunk)
@@ -170,8 +168,7 @@ class Passage:
             await client.respond(status, [*headers, *told], body)
         finally:
             outcome.observed = reader.observed
-            if isinstance(response.stream, httpx.AsyncByteStream):
-                await response.stream.aclose()
+            await response.aclose()
 
     async def _settle(
         self, reader: recognise.Reader, way: Way, booking: Booking, outcome: Outcome
@@ -234,10 +231,10 @@ def _model(path: str, body: bytes) -> str:
     return ""
 
 
-def _headers(call: Call, way: Way) -> list[tuple[str, str]]:
+def _headers(call: Call, way: Way) -> list[tuple[bytes, bytes]]:
     headers = outgoing(way.target, call.headers, same_dialect=True)[1:]
     kind = call.headers.get("content-type")
-    return [("content-type", kind), *headers] if kind and call.body else headers
+    return [(b"content-type", kind.encode("latin-1")), *headers] if kind and call.body else headers
 
 
 def _told(booking: Booking) -> Headers:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.core.errors import BadRequest, TooLarge
+from gateway.core.errors import RequestTimeout, TooLarge
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -29,7 +29,7 @@ class ClientGone(Exception):
 class Client:
     """One HTTP exchange with a client over ASGI."""
 
-    __slots__ = ("_on_gone", "_pings", "_receive", "_send", "_sent_at", "_too_much", "_watch", "ended", "gone", "started")
+    __slots__ = ("_on_gone", "_pings", "_receive", "_send", "_sent_at", "_unread", "_watch", "ended", "gone", "started")
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.gone = False
@@ -37,16 +37,16 @@ class Client:
         self.ended = False
         self._receive = receive
         self._send = send
-        self._too_much = False
+        self._unread = False
         self._sent_at = 0.0
         self._pings: asyncio.Task[None] | None = None
         self._on_gone: Callable[[], None] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def body(self, limit_bytes: int, declared: int | None) -> bytes:
-        """The whole request body. Raises `TooLarge`, `ClientGone`, or 408's cousin for a body that trickles in."""
+        """The whole request body. Raises `TooLarge`, `ClientGone`, or `RequestTimeout`."""
         if declared is not None and declared > limit_bytes:
-            self._too_much = True
+            self._unread = True
             raise TooLarge(f"the request body has {declared} bytes, the limit is {limit_bytes}")
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
@@ -67,13 +67,14 @@ class Client:
                     chunks.append(message.get("body", b""))
                     size += len(chunks[-1])
                     if size > limit_bytes:
-                        self._too_much = True
+                        self._unread = True
                         raise TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
                     if not message.get("more_body"):
                         return b"".join(chunks)
                     message = await self._receive()
         except TimeoutError as error:
-            raise BadRequest("the request body did not arrive in time") from error
+            self._unread = True
+            raise RequestTimeout("the request body did not arrive in time") from error
 
     async def _read_on(self) -> None:
         """Reads a little of what is too much: a client that is still sending gets to see the answer before we close."""
@@ -147,7 +148,7 @@ class Client:
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer at once."""
         headers = [*headers, (b"content-length", b"%d" % len(body))]
-        if self._too_much:
+        if self._unread:
             await self.start(status, [*headers, (b"connection", b"close")])
             await self.send(body)
             await self._read_on()

@@ -13,6 +13,7 @@ import uvicorn
 from gateway import app, settings
 from gateway.metering.rows import PriceFileError
 from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
+from gateway.web.guard import GuardedProtocol
 from router_policies import strict_yaml
 from router_policies.presets import EMBEDDED_PRIORS
 
@@ -90,7 +91,7 @@ def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:
         uvicorn.Config(
             asgi,
             loop="uvloop",
-            http="httptools",
+            http=GuardedProtocol,
             access_log=False,
             log_config=None,
             server_header=False,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import httpx
-
+from gateway.backends.http import Address
 from gateway.backends.probe import LaneProbe, Pace
 from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
@@ -39,8 +38,8 @@ class Target:
     provider: str
     region: str | None
     dialect: str
-    url: httpx.URL
-    headers: tuple[tuple[str, str], ...]
+    address: Address
+    headers: tuple[tuple[bytes, bytes], ...]
     set_fields: Mapping[str, Any] = field(default_factory=dict)
     priced_as: str | None
     connect_timeout_s: float
@@ -56,7 +55,7 @@ class Target:
 
     def at(self, path: str) -> Target:
         """The same lane, at another path under the backend's address."""
-        return replace(self, url=httpx.URL(self.base + path))
+        return replace(self, address=Address.of(self.base + path))
 
 
 class Fleet:
@@ -156,8 +155,8 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         provider=backend.provider or name,
         region=backend.region,
         dialect=backend.dialect,
-        url=httpx.URL(backend.url),
-        headers=(*_credential(backend, key), *backend.headers.items()),
+        address=Address.of(backend.url),
+        headers=_headers(backend, key),
         set_fields={**({"service_tier": how.service_tier} if how.service_tier else {}), **how.set},
         priced_as=how.priced_as,
         connect_timeout_s=backend.connect_timeout_ms / 1e3,
@@ -171,8 +170,10 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
     )
 
 
-def _credential(backend: BackendSettings, key: Secret | None) -> tuple[tuple[str, str], ...]:
-    if key is None:
-        return ()
-    name = backend.key_header or ("x-api-key" if backend.dialect == "anthropic" else "authorization")
-    return ((name, f"Bearer {key.reveal()}" if name == "authorization" else key.reveal()),)
+def _headers(backend: BackendSettings, key: Secret | None) -> tuple[tuple[bytes, bytes], ...]:
+    """The credential, then what the settings add."""
+    pairs = list(backend.headers.items())
+    if key is not None:
+        name = backend.key_header or ("x-api-key" if backend.dialect == "anthropic" else "authorization")
+        pairs.insert(0, (name, f"Bearer {key.reveal()}" if name == "authorization" else key.reveal()))
+    return tuple((name.lower().encode("ascii"), value.encode("latin-1")) for name, value in pairs)

@@ -5,16 +5,22 @@ switches never travel, and nothing a client sends chooses where the request goes
 """
 from __future__ import annotations
 
+import re
+import time
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 
 import httpx
 
 from gateway.backends.fleet import Target
-from gateway.backends.wire import NoAnswer, Stop
+from gateway.backends.http import Answer, NoAnswer, RawHeaders, Request, Stop, Transport, header
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES, _MAX_INFLATED_RATIO = 1024 * 1024, 100
+_MAX_RETRY_AFTER_S = 3600
 _STAY_HERE = frozenset({
     "authorization", "x-api-key", "api-key", "cookie", "host", "forwarded", "via", "x-real-ip", "connection", "keep-alive",
     "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "content-length",
@@ -23,10 +29,11 @@ _STAY_HERE = frozenset({
 })  # fmt: skip
 _STAY_HERE_PREFIXES = ("x-forwarded-", "x-tollway-", "sec-", "cf-", "x-goog-")
 _COME_BACK = frozenset({
-    "content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms", "openai-processing-ms", "openai-version",
-    "openai-model", "server-timing", "x-should-retry",
+    b"content-type", b"request-id", b"x-request-id", b"retry-after", b"retry-after-ms", b"openai-processing-ms",
+    b"openai-version", b"openai-model", b"server-timing", b"x-should-retry",
 })  # fmt: skip
-_COME_BACK_PREFIXES = ("x-ratelimit-", "anthropic-")
+_COME_BACK_PREFIXES = (b"x-ratelimit-", b"anthropic-")
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class Unreachable(UpstreamError):
@@ -66,27 +73,18 @@ class Stopped(Exception):
 
 
 class Upstream:
-    """Sends requests through a transport; tests give it `httpx.MockTransport`."""
+    """Sends requests through a transport."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+    def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def send(
-        self, target: Target, body: bytes, headers: Iterable[tuple[str, str]], stop: Stop, method: str = "POST"
-    ) -> httpx.Response:
+    async def send(self, target: Target, body: bytes, headers: RawHeaders, stop: Stop, method: str = "POST") -> Answer:
         """Returns when the answer's headers are there. Raises `Unreachable`, `Dropped`, `Broken`, `Unanswered`, `Stopped`."""
-        request = httpx.Request(
-            method,
-            target.url,
-            headers=[("host", target.url.netloc.decode("ascii")), *headers],
-            content=body,
-            extensions={
-                "timeout": {"connect": target.connect_timeout_s, "read": target.first_byte_timeout_s},
-                "stop": stop,
-            },
+        request = Request(
+            method, target.address, headers, body, target.connect_timeout_s, target.first_byte_timeout_s, stop
         )
         try:
-            response = await self._transport.handle_async_request(request)
+            answer = await self._transport.send(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.PoolTimeout) as error:
             if stop.is_set:
                 raise Stopped(sent=False) from error
@@ -97,27 +95,23 @@ class Upstream:
             raise _unless(stop, Unanswered("the model backend did not answer in time")) from error
         except httpx.TransportError as error:
             raise _unless(stop, Broken("the model backend's answer cannot be read")) from error
-        exchange = response.extensions.get("exchange")
-        if exchange is not None:
-            exchange.read_timeout_s = target.idle_timeout_s
-        return response
+        answer.read_timeout_s = target.idle_timeout_s
+        return answer
 
     async def aclose(self) -> None:
         await self._transport.aclose()
 
 
-async def chunks(response: httpx.Response, stop: Stop) -> AsyncIterator[bytes]:
+async def chunks(answer: Answer, stop: Stop) -> AsyncIterator[bytes]:
     """The answer's body as it comes, inflated if the backend packed it all the same. Raises `Broken`, `Stalled`, `Stopped`."""
-    inflate = _inflater(response.headers.get("content-encoding", "identity"))
-    got = 0
+    inflate = _inflater(header(answer, b"content-encoding"))
     try:
-        async for chunk in response.stream:  # type: ignore[union-attr]
-            if inflate is not None:
-                chunk = inflate.decompress(chunk, MAX_ANSWER_BYTES - got + 1)
-                got += len(chunk)
-                if got > MAX_ANSWER_BYTES:
-                    raise UpstreamError("the model backend's answer is too large")
-            yield chunk
+        async for chunk in answer:
+            if inflate is None:
+                yield chunk
+            else:
+                for piece in inflate(chunk):
+                    yield piece
     except httpx.ReadTimeout as error:
         raise _unless(stop, Stalled("the model backend fell silent in the middle of its answer")) from error
     except httpx.TransportError as error:
@@ -126,10 +120,10 @@ async def chunks(response: httpx.Response, stop: Stop) -> AsyncIterator[bytes]:
         raise UpstreamError("the model backend's answer cannot be unpacked") from error
 
 
-async def read(response: httpx.Response, stop: Stop) -> bytes:
+async def read(answer: Answer, stop: Stop) -> bytes:
     """The whole body, bounded."""
     parts, size = [], 0
-    async for chunk in chunks(response, stop):
+    async for chunk in chunks(answer, stop):
         size += len(chunk)
         if size > MAX_ANSWER_BYTES:
             raise UpstreamError("the model backend's answer is too large")
@@ -137,49 +131,68 @@ async def read(response: httpx.Response, stop: Stop) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def outgoing(target: Target, client_headers: Mapping[str, str], *, same_dialect: bool) -> list[tuple[str, str]]:
+def outgoing(target: Target, client_headers: Mapping[str, str], *, same_dialect: bool) -> list[tuple[bytes, bytes]]:
     """Headers of the request to the backend: the client's own where the dialect is the same, never its credentials."""
     named = {name.strip() for name in client_headers.get("connection", "").lower().split(",")}
-    headers = [("content-type", "application/json"), ("accept-encoding", "identity")]
+    headers = [(b"content-type", b"application/json"), (b"accept-encoding", b"identity")]
     if same_dialect:
         headers += [
-            (name, value)
+            (name.encode("latin-1"), value.encode("latin-1"))
             for name, value in client_headers.items()
             if name not in _STAY_HERE and name not in named and not name.startswith(_STAY_HERE_PREFIXES)
         ]
     if target.dialect.startswith("anthropic") and not (same_dialect and "anthropic-version" in client_headers):
-        headers.append(("anthropic-version", "2023-06-01"))
+        headers.append((b"anthropic-version", b"2023-06-01"))
     return [*headers, *target.headers]
 
 
-def incoming(response: httpx.Response) -> list[tuple[bytes, bytes]]:
-    """Headers of the answer that may go back: a list of known ones, nothing with control bytes in it."""
-    kept = []
-    for raw_name, value in response.headers.raw:
-        raw_name = raw_name.lower()
-        name = raw_name.decode("latin-1")
-        if (name in _COME_BACK or name.startswith(_COME_BACK_PREFIXES)) and not any(c < 32 or c == 127 for c in value):
-            kept.append((raw_name, value))
-    return kept
+def incoming(answer: Answer) -> list[tuple[bytes, bytes]]:
+    """Headers of the answer that may go back: a list of known ones, nothing with control bytes in it, no wait over an hour."""
+    return [
+        (name, _bounded_wait(answer, value) if name == b"retry-after" else value)
+        for name, value in answer.headers
+        if (name in _COME_BACK or name.startswith(_COME_BACK_PREFIXES)) and not _CONTROL.search(value)
+    ]
 
 
-def retry_after_s(response: httpx.Response) -> float | None:
-    """What the backend says about when to come back; dates are left aside."""
-    for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            return max(float(response.headers[name]) * unit_s, 0.0)
-        except (KeyError, ValueError):
-            continue
+def retry_after_s(answer: Answer) -> float | None:
+    """What the backend says about when to come back: milliseconds, seconds or a date."""
+    for name, unit_s in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
+        with suppress(ValueError):
+            return max(float(header(answer, name)) * unit_s, 0.0)
+    with suppress(ValueError):
+        return max(parsedate_to_datetime(header(answer, b"retry-after")).timestamp() - time.time(), 0.0)
     return None
+
+
+def _bounded_wait(answer: Answer, value: bytes) -> bytes:
+    wait_s = retry_after_s(answer)
+    plain = value.isdigit() and wait_s is not None and wait_s <= _MAX_RETRY_AFTER_S
+    return value if plain else b"%d" % min(max(round(wait_s or 1), 1), _MAX_RETRY_AFTER_S)
 
 
 def _unless(stop: Stop, error: UpstreamError | UpstreamTimeout) -> Exception:
     return Stopped() if stop.is_set else error
 
 
-def _inflater(encoding: str) -> zlib._Decompress | None:
+def _inflater(encoding: str) -> Callable[[bytes], Iterator[bytes]] | None:
+    """Unpacks piece by piece, under the bound and `_MAX_INFLATED_RATIO`."""
     if encoding in ("identity", ""):
         return None
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return zlib.decompressobj(wbits=47)
-    raise UpstreamError("the model backend packed its answer in a way that was not asked for")
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise UpstreamError("the model backend packed its answer in a way that was not asked for")
+    unpacker = zlib.decompressobj(wbits=47)
+    packed_bytes = got = 0
+
+    def inflate(chunk: bytes) -> Iterator[bytes]:
+        nonlocal packed_bytes, got
+        packed_bytes += len(chunk)
+        while chunk:
+            piece = unpacker.decompress(chunk, _PIECE_BYTES)
+            chunk = unpacker.unconsumed_tail
+            got += len(piece)
+            if got > min(MAX_ANSWER_BYTES, max(packed_bytes * _MAX_INFLATED_RATIO, _PIECE_BYTES)):
+                raise UpstreamError("the model backend's answer is too large once unpacked")
+            yield piece
+
+    return inflate

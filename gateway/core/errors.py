@@ -8,6 +8,7 @@
       Forbidden 403           the key is good, the policy says no
       NotFound 404            unknown path, model or call
       MethodNotAllowed 405
+      RequestTimeout 408      the body did not arrive in time
       TooLarge 413            body over the limit
       UnsupportedMedia 415    a content type or encoding that we do not read
       UpgradeRefused 426      a WebSocket where only HTTP is spoken; coding clients fall back to it
@@ -65,6 +66,10 @@ class ModelNotFound(NotFound):
 
 class MethodNotAllowed(GatewayError):
     status, code = 405, "method_not_allowed"
+
+
+class RequestTimeout(GatewayError):
+    status, code = 408, "request_timeout"
 
 
 class TooLarge(GatewayError):

@@ -150,7 +150,8 @@ def upstream_error(client: str, upstream: str, status: int, body: bytes) -> byte
     """A backend's error as the client's dialect tells it: as it is if it has that shape already, else with its message kept."""
     if client == upstream:
         try:
-            if DIALECTS[client].is_error(orjson.loads(body)):
+            document = orjson.loads(body)
+            if DIALECTS[client].is_error(document) and isinstance(document["error"].get("message"), str):
                 return body
         except orjson.JSONDecodeError:
             pass

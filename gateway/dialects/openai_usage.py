@@ -15,6 +15,7 @@ from gateway.core.usage import TokenUsage
 from gateway.dialects.counts import Counters, part
 
 Raw = Mapping[str, Any]
+_TOOLS = {"web_search": "web_search_requests", "file_search": "file_search_calls"}
 _MOST_FEE_USD = 1000
 _PROMPT_PARTS = (("audio_tokens", "audio_in"), ("image_tokens", "image_in"))
 _COMPLETION_PARTS = (
@@ -38,12 +39,27 @@ def usage(raw: Raw) -> TokenUsage:
     other.update(_parts(counters, completion_details, _COMPLETION_PARTS))
     if fee := _own_key_fee(raw):
         other["reported_fee_nanos"] = fee
-    if searches := counters.take(part(part(raw, "tool_usage"), "web_search"), "num_requests"):
-        other["web_search_requests"] = searches
+    other.update(_tools(counters, raw))
     return TokenUsage(
         uncached=uncached, cache_read=cached, cache_write=written, output=output, reasoning=reasoning, other=other,
         flags=tuple(counters.flags),
     )
+
+
+def _tools(counters: Counters, raw: Raw) -> Iterator[tuple[str, int]]:
+    """What the provider's own tools took, beside the tokens; those that are not known by a fee make the cost unknown."""
+    for name, used in part(raw, "tool_usage").items():
+        if not isinstance(used, Mapping):
+            continue
+        calls = counters.take(used, "num_requests")
+        if calls is None:    # image generation has token counts of its own
+            calls = counters.take(used, "total_tokens")
+        if calls:
+            yield _TOOLS.get(name, f"tool:{name}"), calls
+    if seconds := counters.take(raw, "prompt_audio_seconds"):    # Mistral
+        yield "audio_seconds", seconds
+    if calls := counters.take(raw, "num_server_side_tools_used"):    # xAI
+        yield "server_tool_calls", calls
 
 
 def _own_key_fee(raw: Raw) -> int:

@@ -92,7 +92,9 @@ def _by_modality(counters: Counters, raw: Raw, names: tuple[str, str]) -> dict[s
 
 
 def _searches(document: Raw) -> int:
-    return sum(
+    """What is charged: each query, and up to Gemini 2 the prompt that led to some."""
+    queries = sum(
         len(part(each, "groundingMetadata").get("webSearchQueries") or ())
         for each in document.get("candidates") or () if isinstance(each, Mapping)
     )
+    return min(queries, 1) if (model(document) or "").startswith(("gemini-1", "gemini-2")) else queries

@@ -111,6 +111,7 @@ def _attempt(entry: Entry) -> Json:
         "tokens_from": entry.tokens_from,
         "cost_usd": usd(entry.cost_nanos),
         "price_rows": list(entry.price_rows),
+        **({"flags": list(entry.tokens.flags)} if entry.tokens.flags else {}),
     }
 
 

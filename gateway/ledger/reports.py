@@ -145,6 +145,13 @@ class Reports:
         query = (part or Slice()).apply(select(LEDGER)).where(or_(C.at_us > at_us, (C.at_us == at_us) & (C.id > id)))
         return [entry_of(row) for row in self._reader.read(query.order_by(C.at_us, C.id).limit(limit))[0]]
 
+    def corrections(self, ids: Sequence[str]) -> dict[str, list[Entry]]:
+        """Attempt -> what was booked later to correct it, oldest first; attempts without any are left out."""
+        found: dict[str, list[Entry]] = {}
+        for row in self._reader.read(select(LEDGER).where(C.corrects.in_(ids)).order_by(C.id))[0] if ids else ():
+            found.setdefault(row["corrects"], []).append(entry_of(row))
+        return found
+
     # What there is
 
     def extent(self, part: Slice | None = None) -> Extent:
@@ -171,7 +178,7 @@ class Reports:
         return [calls.call_json(group) for group in calls.by_call(entries, ids) if group]
 
     def _entries_of(self, ids: Sequence[str]) -> list[Entry]:
-        rows = self._reader.read(select(LEDGER).where(C.call_id.in_(ids)).order_by(C.at_us, C.attempt))[0]
+        rows = self._reader.read(select(LEDGER).where(C.call_id.in_(ids)).order_by(C.at_us, C.attempt, C.id))[0]
         return [entry_of(row) for row in rows]
 
     def _tight(self, by: Sequence[str], part: Slice) -> Slice:

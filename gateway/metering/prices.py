@@ -20,6 +20,7 @@ BUILT_IN = tuple(Path(__file__).parent / name for name in ("prices.toml", "overl
 """Made by `python -m gateway.metering.seed`, and kept by hand."""
 PROVIDERS = {
     "xai": "x-ai", "moonshotai": "moonshot", "kimi": "moonshot", "dashscope": "qwen", "aws": "bedrock", "gemini": "google",
+    "foundry": "anthropic",
 }
 """Other names of providers."""
 DEFAULT_TIERS = frozenset({"", "default", "standard", "standard_only", "on_demand"})
@@ -29,6 +30,8 @@ _TIERS = {"on_demand_priority": "priority", "on_demand_flex": "flex", "standard+
 _LONG_TTLS = ("write_1h", "write_12h")
 _DATED = re.compile(r"[-@]20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$|(?<=-preview)-\d\d-(?:20)?\d\d$")
 """`-2026-04-01`, `-20260901`, `@20260901`, and of previews `-05-20` and `-09-2025`."""
+_PROFILE = re.compile(r"^(us|eu|apac|jp|au|ca|us-gov)\.(?=\w+\.)")
+"""Bedrock's inference profiles name a region before the model: `us.anthropic.claude-...`."""
 _REMEMBERED = 4096
 
 
@@ -171,6 +174,8 @@ class PriceBook:
 
     def _find(self, provider: str, model: str, tier: str | None, region: str | None, batch: bool) -> _Line:
         wanted = _tier(PROVIDERS.get(provider, provider), tier, batch)
+        if PROVIDERS.get(provider, provider) == "bedrock" and (profile := _PROFILE.match(model)):
+            region, model = region or profile[1], model[profile.end():]
         place = None if region in NOWHERE else region
         layers: list[tuple[tuple[Row, ...], Region | None]] = []
         tiers: set[str] = set()

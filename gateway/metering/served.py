@@ -1,6 +1,6 @@
-"""What only the request shows of how its answer is billed: the lifetime of cache writes, and a mode of caching.
+"""What only the request shows of how its answer is billed: the lifetime of cache writes, a mode of caching, a tier.
 
-Read when an answer leaves it open, which is rare, from the bytes that were sent.
+Read from the bytes that were sent, and only where an answer leaves it open, which is rare.
 """
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ _SILENT = frozenset({"fireworks"})
 """Providers that serve the tier that was asked for, and do not say so."""
 _EXPLICIT = "explicit"
 """DashScope's rates for prompts with cache markers; no answer names that mode."""
+_THIRTY_MINUTES = frozenset({"openai", "azure", "bedrock"})
+"""Whose `cache_write_tokens` last for half an hour if the request says nothing; elsewhere it is the provider's short time."""
 
 
 def tier_of(provider: str, served: str | None, sent: bytes) -> str | None:
     """The tier that the price hangs on."""
-    if PROVIDERS.get(provider, provider) == "qwen" and (served or "") in DEFAULT_TIERS and _MARKER in sent:
+    provider = PROVIDERS.get(provider, provider)
+    if provider == "qwen" and (served or "") in DEFAULT_TIERS and _MARKER in sent:
         return _EXPLICIT
     if served is None and provider in _SILENT and (asked := _TIER.search(sent)):
         return asked[1].decode()
     return served
 
 
-def with_lifetimes(usage: TokenUsage, sent: bytes) -> TokenUsage:
-    """Writes of unknown lifetime under the one that the request asked for, if it asked for one only."""
-    open_ttl = next((ttl for ttl in ("unknown", "30m") if usage.cache_write.get(ttl)), None)
-    if open_ttl is None or (open_ttl == "30m" and len(usage.cache_write) > 1):
-        return usage
+def with_lifetimes(provider: str, usage: TokenUsage, sent: bytes) -> TokenUsage:
+    """Writes whose lifetime the answer leaves open, under the one that the request asked for if that is one only."""
+    written = dict(usage.cache_write)
+    if "30m" in written and "12h" not in written:    # no split by lifetime: OpenAI's short one was supposed
+        if provider not in _THIRTY_MINUTES or b"12h" in sent:
+            written["unknown"] = written.get("unknown", 0) + written.pop("30m")
     asked = {found.decode() for found in _TTL.findall(sent)}
     if sent.count(_MARKER) > len(_TTL.findall(sent)):
         asked.add("5m")
-    if len(asked) != 1 or (open_ttl == "30m" and asked != {"12h"}):
-        return usage
-    written = dict(usage.cache_write)
-    ttl = asked.pop()
-    written[ttl] = written.get(ttl, 0) + written.pop(open_ttl)
-    return replace(usage, cache_write=written)
+    if written.get("unknown") and len(asked) == 1:
+        ttl = asked.pop()
+        written[ttl] = written.get(ttl, 0) + written.pop("unknown")
+    return usage if written == usage.cache_write else replace(usage, cache_write=written)

@@ -126,7 +126,9 @@ class Front:
         if encoding not in ("identity", ""):
             body = inflate(body, encoding, self._max_body_bytes)
         if not body:
-            raise BadRequest("the request has no body; send a JSON object")
+            error = BadRequest("the request has no body; send a JSON object")
+            error.code = "invalid_json"
+            raise error
         return body
 
     async def _refuse(self, dialect: str, client: Client, error: GatewayError) -> None:

@@ -11,7 +11,7 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1 or not Path(argv[0]).is_file():
         print("usage: python -m tests.vectors FILE", file=sys.stderr)
         return 2
-    results = list(run(read(Path(argv[0]))))
+    results = run(read(Path(argv[0])))
     missed = [result for result in results if result.misses]
     print(f"{len(results) - len(missed)} of {len(results)} exact")
     for result in missed:

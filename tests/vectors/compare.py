@@ -25,7 +25,10 @@ def differences(vector: Vector, attempt: Mapping[str, Any]) -> list[str]:
 
 def _unreported(attempt: Mapping[str, Any]) -> list[str]:
     """No usage: neither zero nor a certain figure."""
-    return ["usage that was not reported is taken for the provider's"] if attempt["tokens_from"] == "provider" else []
+    if attempt["tokens_from"] == "provider":
+        return ["usage that was not reported is taken for the provider's"]
+    certain = attempt["tokens_from"] == "none" and attempt["cost_usd"] is not None
+    return [f"a cost that cannot be known is {attempt['cost_usd']}"] if certain else []
 
 
 def _unfinished(attempt: Mapping[str, Any]) -> list[str]:
@@ -75,5 +78,5 @@ def _cost(vector: Vector, attempt: Mapping[str, Any]) -> Iterator[str]:
 
 def _flags(expected: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterator[str]:
     flag = expected.get("anomaly")
-    if flag and flag not in attempt["flags"]:
+    if flag and flag not in attempt.get("flags", ()):
         yield f"{flag} is not flagged"

@@ -24,8 +24,8 @@ def backend(vector: Vector, url: str, alias: str) -> dict[str, Any]:
     """Its provider as a backend in `tollway.yaml`."""
     api, _ = DIALECTS.get(vector["api"], (None, ""))
     common = {
-        "url": url, "key": "env:PROVIDER_KEY", "provider": vector["provider"], "region": vector.get("context", {}).get("region"),
-        "lanes": {"standard": {"batch": bool(vector.get("context", {}).get("batch"))}},
+        "url": url, "key": "env:PROVIDER_KEY", "provider": vector["provider"], "region": _context(vector).get("region"),
+        "lanes": {"standard": {"batch": bool(_context(vector).get("batch"))}},
     }
     if api is None:
         return {**common, "dialect": "other"}
@@ -61,7 +61,7 @@ def body(vector: Vector, alias: str) -> dict[str, Any]:
 
 def reply(vector: Vector) -> Reply:
     """What the provider says; where its answer was cut, the connection breaks."""
-    headers = {"content-type": "application/json", **(vector.get("context", {}).get("headers") or {})}
+    headers = {"content-type": "application/json", **(_context(vector).get("headers") or {})}
     if not vector["stream"]:
         answer = whole(vector["payload"])
         return Reply(headers=tuple(headers.items()), steps=answer.steps)
@@ -72,6 +72,11 @@ def reply(vector: Vector) -> Reply:
     if vector["api"] == "chat_completions" and _finished(documents):
         steps.append(b"data: [DONE]\n\n")
     return stream(*steps, *([] if _whole(vector) else [End.CUT]), **{**headers, "content-type": "text/event-stream"})
+
+
+def _context(vector: Vector) -> Mapping[str, Any]:
+    """What the gateway knows from outside the body."""
+    return vector.get("context") or {}
 
 
 def _event(document: Mapping[str, Any]) -> bytes:

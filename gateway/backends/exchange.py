@@ -1,0 +1,247 @@
+"""One socket to a model server, and the exchange that it serves: bytes in, an answer out.
+
+Nothing here is ever cancelled from outside. `Stop.set()` aborts the socket, and whoever waits for the answer gets
+`httpx.ReadError`. Reading pauses while the reader is behind, so a slow client slows its backend down.
+"""
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+import httptools
+import httpx
+
+from gateway.backends.http import NoAnswer, Request
+
+_MAX_HEAD_BYTES = 64 * 1024
+_HIGH_WATER_BYTES = 64 * 1024
+
+
+class Connection(asyncio.Protocol):
+    """One socket; serves one exchange at a time and is its parser's delegate."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[Connection], None]) -> None:
+        self.idle_since = 0.0
+        self.closed = False
+        self.reused = False
+        self.exchange: Exchange | None = None
+        self._loop = loop
+        self._give_back = give_back
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0
+        self._in_head = True
+
+    def start(self, exchange: Exchange, head: bytes, body: bytes) -> None:
+        assert self._transport is not None
+        self.exchange = exchange
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes, self._in_head = 0, True
+        if len(body) < 32_768:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+
+    def abort(self) -> None:
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if self.exchange is None:  # bytes that nobody asked for: this connection is out of step
+            self.abort()
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES + _HIGH_WATER_BYTES * 4:
+                self._break(httpx.RemoteProtocolError("the answer's headers are too large"))
+                return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._break(httpx.RemoteProtocolError(f"the answer is not HTTP: {error}"))
+
+    def eof_received(self) -> bool:
+        self._ended(httpx.RemoteProtocolError("the server closed the connection"))
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._ended(httpx.ReadError(str(exc) or "the connection broke"))
+
+    # the parser's callbacks
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.exchange is not None:
+            self.exchange.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._in_head = False
+        if self.exchange is not None:
+            self.exchange.head_done(status)
+
+    def on_body(self, data: bytes) -> None:
+        if self.exchange is not None:
+            self.exchange.body(data)
+
+    def on_message_complete(self) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if self._parser.get_status_code() < 200:  # 100 Continue, 103 Early Hints
+            exchange.headers.clear()
+            return
+        self.exchange = None
+        reusable = self._parser.should_keep_alive() and not self.closed
+        exchange.done()
+        if reusable:
+            self.idle_since = time.monotonic()
+            self._loop.call_soon(self._give_back, self)
+        else:
+            self.abort()
+
+    def _ended(self, error: httpx.TransportError) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        if exchange.until_close and isinstance(error, httpx.RemoteProtocolError):
+            exchange.done()
+        else:
+            exchange.fail(error if self._head_bytes else NoAnswer(str(error)))
+
+    def _break(self, error: httpx.TransportError) -> None:
+        self._ended(error)
+        self.abort()
+
+
+class Exchange:
+    """One request and its answer; iterating gives the body as it comes, joined as far as it has come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> None:
+        self.status = 0
+        """0 until the headers are there."""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.until_close = False
+        self.read_timeout_s = request.read_timeout_s
+        self._loop = loop
+        self._connection = connection
+        self._stop = request.stop
+        self._chunks: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._paused = False
+        self._finished = False
+        self._error: httpx.TransportError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        request.stop.watch(self.abort)
+
+    # called by the connection
+
+    def head_done(self, status: int) -> None:
+        self.status = status
+        names = {name for name, _ in self.headers}
+        self.until_close = not names & {b"content-length", b"transfer-encoding"} and status not in (204, 304)
+        self._wake()
+
+    def body(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._buffered_bytes += len(data)
+        if self._buffered_bytes > _HIGH_WATER_BYTES and not self._paused:
+            self._paused = True
+            self._connection.pause()
+        self._wake()
+
+    def done(self) -> None:
+        self._finished = True
+        if self._paused:  # the connection goes back to the pool: its socket must be read again
+            self._paused = False
+            self._connection.resume()
+        self._unwatch()
+        self._wake()
+
+    def fail(self, error: httpx.TransportError) -> None:
+        self._error = error
+        self._unwatch()
+        self._wake()
+
+    # called by the reader
+
+    def abort(self) -> None:
+        """Ends the exchange from outside; whoever waits gets `httpx.ReadError`."""
+        if not self._finished:
+            self._connection.exchange = None
+            self._connection.abort()
+            self.fail(httpx.ReadError("stopped"))
+
+    async def head(self) -> None:
+        """Returns when status and headers are there."""
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            if self._chunks:
+                return self._take()
+            if self._error is not None:
+                raise self._error
+            if self._finished:
+                raise StopAsyncIteration
+            await self._wait()
+
+    async def aclose(self) -> None:
+        self.abort()
+
+    def _take(self) -> bytes:
+        chunks = self._chunks
+        data = chunks.popleft() if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self._buffered_bytes = 0
+        if self._paused:
+            self._paused = False
+            self._connection.resume()
+        return data
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        timer = None if self.read_timeout_s is None else self._loop.call_later(self.read_timeout_s, self._timed_out)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _timed_out(self) -> None:
+        self._connection.exchange = None
+        self._connection.abort()
+        self.fail(httpx.ReadTimeout("no bytes in time"))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _unwatch(self) -> None:
+        self._stop.watch(None)

@@ -1,0 +1,88 @@
+"""What the HTTP server itself lets in: uvicorn's protocol with bounds on a request's head, in bytes, fields and time.
+
+Without them a client may send a head without end, or none at all, and be waited for.
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+HEAD_BYTES, HEAD_FIELDS, HEAD_S = 32 * 1024, 100, 10.0
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One client connection."""
+
+    _head_bytes = 0
+    """Of the head that is being read, as far as it has come."""
+    _in_head = True
+    _refused = False
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES:
+            self._refuse(431, "the request's headers are too large", "headers_too_large")
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        if self._timer is None:  # a further request on this connection; waiting for its first byte is keep-alive's
+            self._timer = self.loop.call_later(HEAD_S, self._too_slow)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        self._in_head, self._head_bytes = False, 0
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > HEAD_BYTES or len(self.headers) > HEAD_FIELDS:
+            self._refuse(431, "the request's headers are too large or too many", "headers_too_large")
+        elif not self._refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is no HTTP request that can be read", "invalid_http")
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self._refuse(408, "the request's headers did not arrive in time", "request_timeout")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        """Answers below the application, in the OpenAI shape: who asks in which dialect is not known yet."""
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
+        self._stop_timer()
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+        body = json.dumps({"error": error}).encode()
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:  # nothing of another answer is on its way
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
