@@ -25,7 +25,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[Connection], None]) -> None:
         self.idle_since = 0.0
         self.closed = False
-        self.reused = False
         self.exchange: Exchange | None = None
         self._loop = loop
         self._give_back = give_back
@@ -33,6 +32,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes = 0
         self._in_head = True
+        self._reusable = False
 
     def start(self, exchange: Exchange, head: bytes, body: bytes) -> None:
         assert self._transport is not None
@@ -76,6 +76,10 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._break(httpx.RemoteProtocolError(f"the answer is not HTTP: {error}"))
+        if self._reusable:  # before the answer's reader goes on, and after all that stands behind the answer was seen
+            self._reusable = False
+            self.idle_since = time.monotonic()
+            self._give_back(self)
 
     def eof_received(self) -> bool:
         self._ended(httpx.RemoteProtocolError("the server closed the connection"))
@@ -111,12 +115,9 @@ class Connection(asyncio.Protocol):
             exchange.headers.clear()
             return
         self.exchange = None
-        reusable = self._parser.should_keep_alive() and not self.closed
+        self._reusable = self._parser.should_keep_alive() and not self.closed
         exchange.done()
-        if reusable:
-            self.idle_since = time.monotonic()
-            self._loop.call_soon(self._give_back, self)
-        else:
+        if not self._reusable:
             self.abort()
 
     def _ended(self, error: httpx.TransportError) -> None:

@@ -101,13 +101,16 @@ def read(path: Path) -> tuple[list[Record], Cut | None]:
         except msgspec.MsgspecError:
             break
         end = after
-    return records, None if end == len(data) else Cut(path, end, len(data) - end)
+    lost = len(data.rstrip(b"\0")) - end
+    return records, None if lost <= 0 else Cut(path, end, lost)
 
 
 def _payloads(data: bytes) -> Iterator[tuple[memoryview, int]]:
     view, at = memoryview(data), 0
     while at + FRAME.size <= len(data):
         length, checksum = FRAME.unpack_from(data, at)
+        if not length:      # files are allocated ahead: nothing was written from here on
+            return
         payload = view[at + FRAME.size : at + FRAME.size + length]
         if length > MAX_PAYLOAD or len(payload) < length or zlib.crc32(payload) != checksum:
             return

@@ -16,9 +16,10 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency
+from gateway.ledger import Entry, calls, latency, lines
 from gateway.ledger.days import UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Of, Quantiles
+from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, Row, Sums
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
@@ -151,6 +152,10 @@ class Reports:
         for row in self._reader.read(select(LEDGER).where(C.corrects.in_(ids)).order_by(C.id))[0] if ids else ():
             found.setdefault(row["corrects"], []).append(entry_of(row))
         return found
+
+    def lines(self, provider: str, part: Slice) -> list[LedgerLine]:
+        """What a provider served, as its bill would have it."""
+        return [lines.line(row) for row in self._reader.read(lines.query(part.only(provider=provider)))[0]]
 
     # What there is
 

@@ -231,6 +231,16 @@ def _tier(provider: str, tier: str | None, batch: bool) -> str:
     return name
 
 
+def tier_name(provider: str, tier: str | None, batch: bool = False) -> str:
+    """A tier as the rows name it, whoever named it how: `default`, `priority`, `flex`, `batch` and so on."""
+    return _tier(PROVIDERS.get(provider, provider), tier, batch)
+
+
+def plain_model(model: str) -> str:
+    """A model's name without the path before it and the date at its end."""
+    return _names(model.lower())[-1]
+
+
 def _names(model: str) -> tuple[str, ...]:
     """Names to try: the model's own, without a date at its end, and without the path before it (`models/gemini-2.5-pro`)."""
     tail = model.rpartition("/")[2]

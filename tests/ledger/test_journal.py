@@ -126,24 +126,24 @@ asyncio.run(main())
     journal.close()
 
 
-async def test_a_write_that_fails_half_way_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disk full: the caller is told, the half record is taken back, and what follows is readable."""
-    journal = Journal(tmp_path, "process")
-    real = os.write
+async def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Space is taken ahead: where the next file does not fit, the caller is told, and what stands in the others is whole."""
+    journal = Journal(tmp_path, "process", segment_bytes=2_000)
 
-    def full(fd: int, data: bytes) -> int:
-        if len(data) <= 100:
-            raise OSError(28, "No space left on device")
-        return real(fd, data[:100])
+    def full(fd: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    await journal.settle(entry(id="a-1"))
-    monkeypatch.setattr(module.os, "write", full)
-    with pytest.raises(JournalError, match="No space left"):
-        await journal.settle(entry(id="a-2"))
-    monkeypatch.setattr(module.os, "write", real)
-    await journal.settle(entry(id="a-3"))
-    assert [e.id for e in journal.backlog()] == ["a-1", "a-3"]
-    journal.projected(["a-1", "a-3"])
+    settled = 0
+    with monkeypatch.context() as disk:
+        disk.setattr(module, "_allocate", full)
+        with pytest.raises(JournalError, match="No space left"):
+            for settled in range(100):
+                await journal.settle(entry(id=f"a-{settled}"))
+    assert settled > 0
+    await journal.settle(entry(id="later"))
+    ids = [e.id for e in journal.backlog()]
+    assert ids == [*(f"a-{n}" for n in range(settled)), "later"]
+    journal.projected(ids)
     journal.close()
 
 

@@ -35,7 +35,16 @@ def test_a_last_record_torn_at_any_byte_costs_only_itself(tmp_path: Path) -> Non
         path.write_bytes(whole + last[:length])
         records, cut = read(path)
         assert len(records) == len(RECORDS) - 1
-        assert cut == Cut(path, len(whole), length)
+        assert cut == Cut(path, len(whole), len(last[:length].rstrip(b"\0")))
+
+
+def test_a_file_allocated_ahead_ends_where_its_records_end(tmp_path: Path) -> None:
+    """The rest of the file is noughts, which is no damage."""
+    path = tmp_path / "f"
+    whole = b"".join(frame(record) for record in RECORDS)
+    path.write_bytes(whole + bytes(4096))
+    records, cut = read(path)
+    assert (len(records), cut) == (len(RECORDS), None)
 
 
 def test_a_flipped_byte_anywhere_in_the_last_record_is_noticed(tmp_path: Path) -> None:
