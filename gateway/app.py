@@ -34,7 +34,7 @@ from gateway.passage import Passage
 from gateway.pipeline import Pipeline
 from gateway.services import Services
 from gateway.settings import Settings
-from gateway.web import admin, errors, health, routes
+from gateway.web import admin, books, errors, health, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from router_policies.files import PolicyStore
 from router_policies.types import Rates
@@ -66,7 +66,7 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
             services.draining = True
 
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS],
+        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *books.HANDLERS],
         lifespan=[lifespan],
         state=State({}),
         exception_handlers={

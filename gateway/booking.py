@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway import late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
 from gateway.core.call import Call
+from gateway.core.errors import Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
+from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
 from gateway.normalize import Change
@@ -24,7 +27,6 @@ from gateway.services import Services
 from router_policies.types import Decision, Ranked
 
 _STORING = "openai_responses"
-_MOST_LATE = 10_000
 _COOLING = frozenset({429, 503, 529})
 _CACHE_TTL_S = 300.0
 _OWN_CACHE_TTL_S = 86_400.0
@@ -64,11 +66,18 @@ class Booking:
     def id(self) -> str:
         return f"{self.plan.call.id}-{self.number}"
 
-    def open(self) -> None:
-        """OPEN in the journal: should the process die, this is what will be booked."""
+    async def open(self) -> None:
+        """OPEN in the journal: should the process die, this is what will be booked. Raises `Overloaded` if it takes nothing."""
         facts = self._facts()
         facts["tokens"] = TokenUsage(uncached=self.plan.prompt_tokens)
-        self.via.journal.open_attempt(self.id, facts)
+        try:
+            self.via.journal.open_attempt(self.id, facts)
+        except JournalError as error:
+            if self.hold is not None:
+                await self.via.budgets.release(self.hold)
+            refusal = Overloaded("the journal cannot be written, so no new call is taken", retry_after_s=5)
+            refusal.code = "journal_full"
+            raise refusal from error
         self.via.fleet.probes[self.target.key].in_flight += 1
 
     async def settle(self, outcome: Outcome) -> Sequence[tuple[bytes, bytes]]:
@@ -80,18 +89,11 @@ class Booking:
         await self.via.ledger.append(entry)
         self.entry = entry
         if outcome.observed.pending and outcome.observed.response_id:
-            self._await_usage(outcome.observed.response_id, entry)
+            late.keep(self.via, outcome.observed.response_id, entry, self.hold)
         elif self.hold is not None:
             await self.via.budgets.settle(self.hold, entry.cost_nanos)
         self._tell(outcome, entry)
         return headers_of(entry)
-
-    def _await_usage(self, name: str, entry: Entry) -> None:
-        """The answer is made in the background: what it took comes when it is asked for, and the hold stays until then."""
-        late = self.via.late
-        late[name] = (entry, self.hold)
-        if len(late) > _MOST_LATE:
-            del late[next(iter(late))]
 
     async def _meter(self, outcome: Outcome) -> meter.Metered:
         if outcome.observed.pending:

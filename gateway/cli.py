@@ -7,7 +7,7 @@ import click
 
 from gateway import serve as serving
 from gateway import up as whole
-from gateway.commands import keys, policy, prices, report
+from gateway.commands import keys, policy, prices, reconcile, report, rerate
 from gateway.demo import command as demo
 
 
@@ -67,8 +67,10 @@ main.add_command(keys.group)
 main.add_command(policy.group)
 main.add_command(prices.group)
 main.add_command(prices.config_group)
+main.add_command(reconcile.reconcile)
 main.add_command(report.report)
 main.add_command(report.why)
+main.add_command(rerate.rerate)
 
 if __name__ == "__main__":
     main()

@@ -48,6 +48,8 @@ class Counting:
         body = dialects.request(name, name, call.body, call.sketch, model=model, set_fields={}, ask_usage=False)
         stop = Stop()
         client.on_gone(stop.set)
+        if client.gone:
+            stop.set()
         try:
             headers = outgoing(target, call.headers, same_dialect=True)
             response = await self._via.upstream.send(target.at(PATH.removeprefix("/v1")), body, headers, stop)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import unquote
 
+from gateway import late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
@@ -18,10 +19,8 @@ from gateway.backends.upstream import Stopped, chunks, incoming, outgoing, read
 from gateway.booking import Booking, Plan
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
-from gateway.core.outcome import Observed
 from gateway.dialects import recognise, splice
 from gateway.holds import Holds
-from gateway.ledger import Entry
 from gateway.prefix.chain import Chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -33,18 +32,21 @@ from router_policies.types import Decision, Lane, Ranked, Served
 _WHOLE_BYTES = 8 * 1024 * 1024
 _STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
 _CREDENTIALS = frozenset({401, 403})
+_MAKERS = frozenset({"compact"})
+"""Paths under /v1/responses/ that make something, where others have an id."""
 _NAMED_IN_PATH = ("models", "model", "deployments")
 Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Where a request goes, and whether it makes something that costs."""
+    """Where a request goes, and whether it makes something that costs. A hang-up stops it unless the policy says drain."""
 
     method: str
     target: Target
     model: str
     costs: bool
+    stops: bool
     stored: str | None = None
     """The stored answer that it is about."""
 
@@ -56,33 +58,36 @@ class Passage:
         self._via = via
         self._holds = holds
 
-    async def serve(self, call: Call, method: str, query: str, client: Client) -> None:
-        """Answers through `client`. Raises `GatewayError` only if nothing has been sent out."""
+    async def serve(self, call: Call, method: str, place: str, client: Client) -> None:
+        """Answers through `client`; `place` is path and query as they came. Raises only if nothing has been sent out."""
         policy = self._via.policies.current.for_team(call.tenant.team)
         self._via.rates.admit(call.tenant.team, policy.limits.requests_per_minute)
-        way = self._way(call, policy, method, query)
+        way = self._way(call, policy, method, place)
         booking = self._booking(call, policy, way)
         if way.costs:
             held = await self._holds.take(call, policy, booking.ranked, way.target, booking.id, len(call.body))
             booking.hold = held.hold
-            booking.open()
-        outcome = Outcome(status="cut", error="the gateway failed on this call", sent=True)
+            await booking.open()
+        exchange = _Exchange(via=self._via, way=way, booking=booking, client=client)
         try:
-            await self._exchange(call, way, booking, outcome, client)
+            await exchange.run()
         finally:
             if way.costs and booking.entry is None:
-                await booking.settle(outcome)
+                await booking.settle(exchange.outcome)
 
     # where it goes
 
-    def _way(self, call: Call, policy: Policy, method: str, query: str) -> Way:
-        first, *rest = call.path.removeprefix("/v1/").split("/")
-        if not call.path.startswith("/v1/"):
-            return self._configured(call, policy, method, query)
+    def _way(self, call: Call, policy: Policy, method: str, place: str) -> Way:
+        if not place.startswith("/v1/"):
+            return self._configured(call, policy, method, place)
+        first, *rest = place.partition("?")[0].removeprefix("/v1/").split("/")
         stored = unquote(rest[0]) if rest and rest[0] else None
         target = self._keeper(call, policy, first, stored)
-        path = call.path.removeprefix("/v1") + query
-        return Way(method=method, target=target.at(path), model="", costs=False, stored=stored)
+        path, stops = place.removeprefix("/v1"), policy.hang_up == "cancel"
+        if first == "responses" and stored in _MAKERS:
+            model = _permitted(policy, _model("", call.body))
+            return Way(method=method, target=target.at(path), model=model, costs=True, stops=stops)
+        return Way(method=method, target=target.at(path), model="", costs=False, stops=stops, stored=stored)
 
     def _keeper(self, call: Call, policy: Policy, api: str, stored: str | None) -> Target:
         """The backend that keeps what is asked for; where that is not known, the first of the team's that could."""
@@ -93,17 +98,19 @@ class Passage:
                 return target
         raise NotFound(f"no backend here has /v1/{api}; the operator can add it to a backend's `speaks`")
 
-    def _configured(self, call: Call, policy: Policy, method: str, query: str) -> Way:
+    def _configured(self, call: Call, policy: Policy, method: str, place: str) -> Way:
         prefixes = self._via.settings.passthrough
-        prefix = max((each for each in prefixes if call.path.startswith(each + "/")), key=len)
+        prefix = max((each for each in prefixes if place.startswith(each + "/")), key=len, default=None)
+        if prefix is None:
+            raise NotFound(f"there is nothing at {place[:100]}")
         target = next(target for target in self._via.fleet.targets.values() if target.backend == prefixes[prefix])
         if not _allowed(policy, target):
             raise Forbidden(f"backend {target.backend} is not among the team's backends")
-        path = call.path.removeprefix(prefix)
-        model = _model(path, call.body)
-        if model and (refusal := resolve_model(policy, model).refusal) is not None:
-            raise ModelNotFound(refusal, param="model")
-        return Way(method=method, target=target.at(path + query), model=model, costs=method in ("POST", "PUT", "PATCH"))
+        path = place.removeprefix(prefix)
+        return Way(
+            method=method, target=target.at(path), model=_permitted(policy, _model(path, call.body)),
+            costs=method in ("POST", "PUT", "PATCH"), stops=policy.hang_up == "cancel",
+        )  # fmt: skip
 
     def _booking(self, call: Call, policy: Policy, way: Way) -> Booking:
         """What is booked for it, in the words of a decision that had no choice."""
@@ -123,30 +130,44 @@ class Passage:
             plan=plan, via=self._via, number=1, ranked=ranked, target=target, predicted_read_tokens=0, sent=call.body
         )  # fmt: skip
 
-    # the exchange
 
-    async def _exchange(self, call: Call, way: Way, booking: Booking, outcome: Outcome, client: Client) -> None:
-        stop, began = Stop(), time.perf_counter()
-        client.on_gone(stop.set)
+@dataclass(slots=True, kw_only=True)
+class _Exchange:
+    """One request to one backend; a stream's end is given out once the entry is in the journal."""
+
+    via: Services
+    way: Way
+    booking: Booking
+    client: Client
+    stop: Stop = field(default_factory=Stop)
+    outcome: Outcome = field(
+        default_factory=lambda: Outcome(status="cut", error="the gateway failed on this call", sent=True)
+    )
+    began: float = field(default_factory=time.perf_counter)
+
+    async def run(self) -> None:
+        way, call, outcome, client = self.way, self.booking.plan.call, self.outcome, self.client
+        if way.stops:
+            client.on_gone(self.stop.set)
+            if client.gone:
+                self.stop.set()
         try:
-            response = await self._via.upstream.send(way.target, call.body, _headers(call, way), stop, way.method)
+            response = await self.via.upstream.send(way.target, call.body, _headers(call, way), self.stop, way.method)
             outcome.http_status = response.status
-            await self._relay(response, stop, way, booking, outcome, client)
+            await self._relay(response)
         except Stopped as stopped:
             outcome.status, outcome.error, outcome.sent = "client_gone", "the client left", stopped.sent
         except GatewayError as error:
             outcome.status, outcome.error = "failed" if outcome.http_status is None else "cut", str(error)
             if not client.started:
                 raise
-            await client.end()
+            client.ended = True  # and its connection breaks off too: a proper end would make half an answer look whole
         finally:
             client.on_gone(None)
-            outcome.total_s = time.perf_counter() - began
+            outcome.total_s = time.perf_counter() - self.began
 
-    async def _relay(
-        self, response: Answer, stop: Stop, way: Way, booking: Booking, outcome: Outcome, client: Client
-    ) -> None:
-        status, headers = response.status, [*_told(booking), *incoming(response)]
+    async def _relay(self, response: Answer) -> None:
+        status, headers = response.status, [*_told(self.booking), *incoming(response)]
         if status in _CREDENTIALS:
             error = UpstreamError("the model backend does not accept the gateway's credentials; tell the operator")
             error.code = "backend_credentials"
@@ -155,60 +176,41 @@ class Passage:
         reader = recognise.Reader(kind, {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers})
         try:
             if kind.startswith(_STREAMS) or int(header(response, b"content-length") or _WHOLE_BYTES + 1) > _WHOLE_BYTES:
-                await client.start(status, headers)
-                async for chunk in chunks(response, stop):
+                await self.client.start(status, headers)
+                async for chunk in chunks(response, self.stop):
                     reader.feed(chunk)
-                    await client.send(chunk)
-                await self._settle(reader, way, booking, outcome)
-                await client.end()
+                    await self.client.send(chunk)
+                await self._settle(reader)
+                await self.client.end()
                 return
-            body = await read(response, stop)
+            body = await read(response, self.stop)
             reader.feed(body)
-            told = await self._settle(reader, way, booking, outcome)
-            await client.respond(status, [*headers, *told], body)
+            told = await self._settle(reader)
+            await self.client.respond(status, [*headers, *told], body)
         finally:
-            outcome.observed = reader.observed
+            self.outcome.observed = reader.observed
             await response.aclose()
 
-    async def _settle(
-        self, reader: recognise.Reader, way: Way, booking: Booking, outcome: Outcome
-    ) -> Sequence[tuple[bytes, bytes]]:
+    async def _settle(self, reader: recognise.Reader) -> Sequence[tuple[bytes, bytes]]:
         reader.finish()
+        way, outcome = self.way, self.outcome
         seen = outcome.observed = reader.observed
         fine = outcome.http_status is not None and outcome.http_status < 400
         outcome.status, outcome.error = ("ok", None) if fine else ("failed", f"the backend answered {outcome.http_status}")
+        outcome.total_s = time.perf_counter() - self.began
         if way.costs:
-            return await booking.settle(outcome)
+            return await self.booking.settle(outcome)
         if fine and way.method == "POST" and way.stored is None and seen.response_id:
-            self._via.stored.keep(seen.response_id, booking.plan.call.tenant.team, way.target.backend)
-        if fine and way.stored in self._via.late and seen.usage is not None and seen.usage.output is not None:
-            await self._book_late(way.stored, seen, way.target)
+            self.via.stored.keep(seen.response_id, self.booking.plan.call.tenant.team, way.target.backend)
+        if fine:
+            await late.book(self.via, way.stored, seen, way.target)
         return ()
 
-    async def _book_late(self, name: str, seen: Observed, target: Target) -> None:
-        """What a background answer took, as a correction of the entry of the call that asked for it."""
-        old, hold = self._via.late.pop(name)
-        assert seen.usage is not None
-        tier, model = seen.served_tier or old.served_tier, seen.served_model or old.upstream_model
-        priced = self._via.prices.price(
-            old.provider, model, seen.usage, tier=tier, at_us=old.at_us, region=target.region, batch=target.batch
-        )
-        entry: Entry = replace(
-            old, id=f"{old.id}-late", kind="correction", corrects=old.id, at_us=time.time_ns() // 1_000, served_model=model,
-            served_tier=tier, status="unpriced" if priced.cost_nanos is None else "ok", tokens=seen.usage,
-            tokens_from="provider", cost_nanos=priced.cost_nanos, uncached_cost_nanos=priced.uncached_cost_nanos,
-            price_rows=priced.rows, reason="usage of a background answer, known when it was fetched",
-        )  # fmt: skip
-        await self._via.ledger.append(entry)
-        if hold is not None:
-            await self._via.budgets.settle(hold, priced.cost_nanos)
 
-
-def without_key(query: str) -> str:
-    """A query as it travels: Google's clients may put their key into it, which is ours and stays here."""
-    if "key=" in query:
-        query = urlencode([(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name != "key"])
-    return f"?{query}" if query else ""
+def _permitted(policy: Policy, model: str) -> str:
+    if model and (refusal := resolve_model(policy, model).refusal) is not None:
+        raise ModelNotFound(refusal, param="model")
+    return model
 
 
 def _allowed(policy: Policy, target: Target) -> bool:
@@ -224,7 +226,7 @@ def _model(path: str, body: bytes) -> str:
             places = {}
         if (place := places.get("model")) is not None:
             return body[slice(*place)].decode().strip('"')
-    parts = [unquote(part) for part in path.split("/")]
+    parts = [unquote(part) for part in path.partition("?")[0].split("/")]
     for name, after in pairwise(parts):
         if name in _NAMED_IN_PATH:
             return after.partition(":")[0] if name == "models" else after
@@ -232,9 +234,9 @@ def _model(path: str, body: bytes) -> str:
 
 
 def _headers(call: Call, way: Way) -> list[tuple[bytes, bytes]]:
-    headers = outgoing(way.target, call.headers, same_dialect=True)[1:]
-    kind = call.headers.get("content-type")
-    return [(b"content-type", kind.encode("latin-1")), *headers] if kind and call.body else headers
+    described = [name for name in ("content-type", "content-encoding") if call.body and name in call.headers]
+    own = [(name.encode("ascii"), call.headers[name].encode("latin-1")) for name in described]
+    return [*own, *outgoing(way.target, call.headers, same_dialect=True)[1:]]
 
 
 def _told(booking: Booking) -> Headers:

@@ -163,7 +163,7 @@ class Pipeline:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
         booking.sent = request
-        booking.open()
+        await booking.open()
         try:
             await attempt.run(request, via.upstream, client)
         finally:

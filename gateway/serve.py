@@ -1,6 +1,7 @@
 """Runs the gateway: one uvicorn process on a socket that we bind ourselves, so that a taken port is told in plain words."""
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import signal
@@ -73,6 +74,11 @@ def bind(host: str, port: int, option: str) -> socket.socket:
 
 def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
     """Serves until SIGTERM or Ctrl-C; open answers may go on for `drain_s`."""
+    if config.admin_key is None and demo_team is None and not _is_loopback(host):
+        raise CannotServe(
+            f"listening on {host} opens the gateway to the network: give it an admin key of your own first, "
+            "`admin_key: env:NAME` or `file:PATH` in the settings"
+        )
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
@@ -83,6 +89,13 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when all is over; it has been obeyed then
         signal.signal(number, lambda *_: None)
     server(asgi, config.drain_s).run(sockets=[sock])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:

@@ -116,7 +116,8 @@ class BackendSettings(_Part):
         if not self.models and self.dialect != "other":
             raise ValueError("models: name at least one model")
         for api in self.speaks or ():
-            if api not in STORES and (api in APIS_OF["anthropic"]) != (self.dialect == "anthropic"):
+            spoken = self.dialect != "other" and (api in APIS_OF["anthropic"]) == (self.dialect == "anthropic")
+            if not spoken and api not in STORES:
                 raise ValueError(f"speaks: {api} is not an API of the dialect {self.dialect}")
         return self
 

@@ -24,8 +24,9 @@ from typing import Any
 
 import psutil
 
+from gateway import cli
 from tests.build import Forked, NotStarted, Process, backend, chat_answer, chat_stream, command, free_port, write_policy
-from tests.upstream import End, Pause, Reply, Site, Step, Upstream, stream, until, whole
+from tests.upstream import End, Pause, Reply, Step, Upstream, stream, until, whole
 
 Json = dict[str, Any]
 PATHS = {
@@ -519,8 +520,12 @@ def price_row(row: Json) -> str:
 def of_cli(bench: Bench, case: Json) -> Iterator[str]:
     given, expect = case["given"], case["expect"]
     argv = list(given["argv"])
-    if argv[0] == "reconcile":
-        raise NotSupported("command reconcile")
+    if argv[0] not in cli.main.commands:
+        raise NotSupported(f"command {argv[0]}")
+    if "noise.bin" in argv:
+        noise = bench.gateway.folder / "noise.bin"
+        noise.write_bytes(bytes(range(256)) * 40)
+        argv[argv.index("noise.bin")] = str(noise)
     if given.get("journal") == "torn-tail":
         yield from of_torn_journal(case)
         return
@@ -535,6 +540,8 @@ def of_cli(bench: Bench, case: Json) -> Iterator[str]:
         yield f"ends with {status}: {said[:150]}"
     if len(bench.gateway.ask("GET", "/tollway/admin/keys").json()) - keys != expect.get("keys_created", 0):
         yield "a key was made"
+    if expect.get("stderr_has", "") not in said:
+        yield f"{expect['stderr_has']!r} is not said: {said[:150]}"
     if "Traceback" in said:
         yield "a stack trace"
 

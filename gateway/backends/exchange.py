@@ -22,11 +22,10 @@ _HIGH_WATER_BYTES = 64 * 1024
 class Connection(asyncio.Protocol):
     """One socket; serves one exchange at a time and is its parser's delegate."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[Connection], None]) -> None:
+    def __init__(self, give_back: Callable[[Connection], None]) -> None:
         self.idle_since = 0.0
         self.closed = False
         self.exchange: Exchange | None = None
-        self._loop = loop
         self._give_back = give_back
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)

@@ -67,7 +67,7 @@ class WireTransport:
         try:
             async with asyncio.timeout(request.connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(loop, give_back), host, port, ssl=self._tls() if scheme == "https" else None
+                    lambda: Connection(give_back), host, port, ssl=self._tls() if scheme == "https" else None
                 )
         except TimeoutError as error:
             raise httpx.ConnectTimeout("the connection took too long") from error

@@ -38,7 +38,7 @@ def rerate(
     if last < first:
         raise click.BadParameter(f"{last} lies before {first}", param_hint="--to")
     wish = {"from": first, "to": last, "tz": tz, "team": team, "model": model, "dry_run": dry_run}
-    result: dict[str, Any] = {"error": "the gateway ended the answer too early; run it again: what is booked is not booked twice"}
+    result: dict[str, Any] = {"error": "the answer ended too early; run it again: nothing is booked twice"}
     with console.status("looking", spinner="line") as status:
         for found in remote.lines("POST", "/tollway/admin/rerate", json=wish):
             status.update(f"{found['looked']:,} entries looked at, {found['changed']:,} differ")
@@ -53,16 +53,20 @@ def rerate(
 
 
 def _print(result: dict[str, Any]) -> None:
-    table = Table(title="would change" if result["dry_run"] else "re-rated", title_justify="left")
-    for column in ("entries looked at", "changed", "priced now", "still unknown", "before", "after", "difference"):
-        table.add_column(column, justify="right")
-    counts = (f"{result[name]:,}" for name in ("looked", "changed", "priced_now", "unknown"))
-    table.add_row(*counts, *(f"${result[name]}" for name in ("before_usd", "after_usd", "difference_usd")))
+    table = Table(show_header=False, title="would change" if result["dry_run"] else "re-rated", title_justify="left")
+    table.add_column(justify="left")
+    table.add_column(justify="right")
+    table.add_row("entries looked at", f"{result['looked']:,}")
+    table.add_row("changed", f"{result['changed']:,}")
+    table.add_row("  whose price was unknown", f"{result['priced_now']:,}")
+    table.add_row("price still unknown", f"{result['unknown']:,}")
+    table.add_section()
+    for name in ("before", "after", "difference"):
+        table.add_row(name, f"${result[name + '_usd']}")
     console.print(table)
     for name, attempts in result["missing"].items():
         click.echo(f"no price for {name}: {attempts:,} entries", err=True)
     if result["no_longer_priced"]:
-        text = f"{result['no_longer_priced']:,} entries had a price that no row gives any more; they keep it. Bring the row back."
-        click.echo(text, err=True)
+        click.echo(f"{result['no_longer_priced']:,} entries keep a price that no row gives now: bring the row back", err=True)
     if result["restart"]:
         click.echo("new calls are still priced by the older files: restart the gateway", err=True)

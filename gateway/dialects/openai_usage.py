@@ -65,7 +65,7 @@ def _tools(counters: Counters, raw: Raw) -> Iterator[tuple[str, int]]:
 def _own_key_fee(raw: Raw) -> int:
     """What OpenRouter charges on top where the model is paid with the customer's own key."""
     cost = raw.get("cost")
-    if raw.get("is_byok") is not True or type(cost) not in (int, float) or not 0 <= cost < _MOST_FEE_USD:
+    if raw.get("is_byok") is not True or not isinstance(cost, int | float) or not 0 <= cost < _MOST_FEE_USD:
         return 0
     return round(Decimal(repr(cost)) * 10**9)
 

@@ -49,7 +49,7 @@ class Reader:
         self._split = Splitter() if kind == "text/event-stream" else None
         self._binary = kind == _BINARY
         self._buffer = bytearray()
-        self._blind = False
+        self._blind = self._split is None and not self._binary and "json" not in kind and kind not in ("", "text/plain")
         self._shape: Shape | None = None
         self._raw: dict[str, Any] | None = None
         self._model: str | None = None

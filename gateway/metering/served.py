@@ -34,9 +34,9 @@ def tier_of(provider: str, served: str | None, sent: bytes) -> str | None:
 def with_lifetimes(provider: str, usage: TokenUsage, sent: bytes) -> TokenUsage:
     """Writes whose lifetime the answer leaves open, under the one that the request asked for if that is one only."""
     written = dict(usage.cache_write)
-    if "30m" in written and "12h" not in written:    # no split by lifetime: OpenAI's short one was supposed
-        if provider not in _THIRTY_MINUTES or b"12h" in sent:
-            written["unknown"] = written.get("unknown", 0) + written.pop("30m")
+    supposed = "30m" in written and "12h" not in written    # there was no split by lifetime
+    if supposed and (provider not in _THIRTY_MINUTES or b"12h" in sent):
+        written["unknown"] = written.get("unknown", 0) + written.pop("30m")
     asked = {found.decode() for found in _TTL.findall(sent)}
     if sent.count(_MARKER) > len(_TTL.findall(sent)):
         asked.add("5m")

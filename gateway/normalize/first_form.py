@@ -15,7 +15,7 @@ import orjson
 
 _MARKER = b'"cache_control"'
 _MAX_FORMS = 20_000
-_MAX_BYTES = 32 * 1024 * 1024
+_MAX_BYTES, _ENTRY_BYTES = 32 * 1024 * 1024, 256
 
 
 class FirstForms:
@@ -46,10 +46,10 @@ class FirstForms:
         if form is not None:
             return form
         self._first[kind] = value
-        self._bytes += len(value)
+        self._bytes += len(value) + _ENTRY_BYTES
         while self._bytes > _MAX_BYTES:  # forgotten whole, so that no form stands for one that is gone
             _, gone = self._first.popitem(last=False)
-            self._bytes -= len(gone)
+            self._bytes -= len(gone) + _ENTRY_BYTES
             self._stands_for = OrderedDict((k, v) for k, v in self._stands_for.items() if v is not gone)
         return value
 

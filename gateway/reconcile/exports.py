@@ -48,7 +48,7 @@ def _json(text: str, zone: ZoneInfo) -> Export:
         raise BadFile("is neither an OpenAI page of buckets nor an Anthropic report; for others write a CSV")
     shape = SHAPES[name]
     if pages[-1].get("has_more"):
-        raise BadFile("the last page says has_more: fetch the pages that follow and put them into one file, one after the other")
+        raise BadFile("the last page says has_more: fetch those that follow and put all into one file, one after the other")
     try:
         lines = tuple(line for page in pages for line in shape.lines(page, zone))
         unit = unit_of((amount for page in pages for amount in shape.amounts(page)), getattr(shape, "CENTS", 1))

@@ -45,6 +45,8 @@ class Cell:
     """The difference in rate, on the tokens that both sides have."""
     implied: bool = False
     """The bill gave dollars only; the tokens follow from our rate."""
+    valued: bool = False
+    """The bill gave dollars; else its tokens are valued at our rate."""
 
     @property
     def rates(self) -> tuple[Fraction | None, Fraction | None]:
@@ -94,7 +96,7 @@ def join(billed: Sequence[Line], booked: Iterable[LedgerLine], rates: Rates, key
         else:
             _bill(grid, bill, keys.get(bill.key or "", ANY))
     for where, place, kind, cell in grid.cells():
-        _weigh(cell, rates.nanos(where.day, where.model, place, kind), money=grid.has_money)
+        _weigh(cell, rates.nanos(where.day, where.model, place, kind))
     return grid
 
 
@@ -127,22 +129,22 @@ def _bill(grid: Join, line: Line, key: str) -> None:
     cell = grid.cell(Where(line.day, key, plain_model(line.model)), place, line.kind)
     cell.lines += 1
     cell.billed_nanos += line.nanos or 0
+    cell.valued = cell.valued or line.nanos is not None
     if line.tokens is None:
         cell.implied = True
     else:
         cell.billed += line.tokens
 
 
-def _weigh(cell: Cell, rate: Fraction | None, *, money: bool) -> None:
+def _weigh(cell: Cell, rate: Fraction | None) -> None:
     """Fills in what the bill leaves out, and parts the gap."""
-    if cell.implied and not cell.billed:
-        ours = Fraction(cell.booked_nanos, cell.booked) if cell.booked else rate
-        cell.billed = round(cell.billed_nanos / ours) if ours else 0
+    ours = Fraction(cell.booked_nanos, cell.booked) if cell.booked else rate
+    if cell.implied and not cell.billed and ours:
+        cell.billed = round(cell.billed_nanos / ours)
+    if cell.billed and not cell.valued:
+        cell.billed_nanos = round(cell.billed * (ours or 0))
     cell.gap = cell.billed - cell.booked
     billed, booked = cell.rates
-    if not money or (not cell.lines and billed is None):
-        billed = booked if booked is not None else rate
-        cell.billed_nanos = round(cell.billed * billed) if billed is not None else 0
-    cell.gap_rate = billed if cell.gap > 0 else booked
+    cell.gap_rate = (billed if cell.valued else ours) if cell.gap > 0 else booked
     total = cell.billed_nanos - cell.booked_nanos
     cell.rate_nanos = total - round(cell.gap * (cell.gap_rate or 0))

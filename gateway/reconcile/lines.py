@@ -55,7 +55,7 @@ def kind_of(word: str) -> str:
 
 def nanos_of(amount: Any, per_usd: int = 1) -> int:
     """A bill's amount, whole nano-dollars, rounded to the nearest; `per_usd`: 100 where it is in cents."""
-    return round(Decimal(str(amount)) * NANOS_PER_USD / per_usd)
+    return int((Decimal(str(amount)) * NANOS_PER_USD / per_usd).to_integral_value())
 
 
 def unit_of(amounts: Iterable[Any], per_usd: int = 1) -> int:
@@ -65,4 +65,4 @@ def unit_of(amounts: Iterable[Any], per_usd: int = 1) -> int:
         exponent = Decimal(str(amount)).normalize().as_tuple().exponent
         if isinstance(exponent, int):
             finest = max(finest, -exponent + (2 if per_usd == 100 else 0))
-    return max(1, _CENT // 10 ** min(finest - 2, 7))
+    return max(1, _CENT // int(10 ** min(finest - 2, 7)))

@@ -49,9 +49,8 @@ def _usage(day: str, result: Json) -> Iterator[Line]:
     if fresh is None:
         fresh = int(result["input_tokens"]) - read - max(written, short + long)
     tier, batch = result.get("service_tier"), result.get("batch")
-    counts = {
-        "uncached": fresh, "cache_read": read, "write_30m": short, "write_12h": long, "output": result.get("output_tokens") or 0,
-    }  # fmt: skip
+    out = result.get("output_tokens") or 0
+    counts = {"uncached": fresh, "cache_read": read, "write_30m": short, "write_12h": long, "output": out}
     for kind, tokens in counts.items():
         if tokens:
             yield Line(
@@ -65,9 +64,7 @@ def _cost(day: str, result: Json) -> Line:
     item = str(result.get("line_item") or "*")
     model, comma, word = item.rpartition(", ")
     kind = kind_of(word) if comma else "other"
-    if comma and kind == "other":
-        model = item
-    name, *rest = model.split(" ") if kind != "other" else (model,)
+    name, *rest = (item,) if kind == "other" else model.split(" ")
     tier = next((word for word in rest if word.lower() in _TIERS), None)
     quantity = result.get("quantity") if result.get("quantity_unit") in ("tokens", "1000_tokens", None) else None
     if quantity is not None and result.get("quantity_unit") == "1000_tokens":

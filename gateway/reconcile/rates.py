@@ -1,4 +1,4 @@
-"""What a token costs by the price book, for tokens that only one side has, and what a line of the ledger cost class by class."""
+"""What a token costs by the price book, where only one side has it, and what a line of the ledger cost class by class."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from gateway.metering.charge import WRITES
 from gateway.metering.prices import PROVIDERS, PriceBook
 from gateway.metering.rows import Row
 
+_COLUMNS: Mapping[str, tuple[str, ...]] = {"uncached": ("input",), "cache_read": ("cached",), "output": ("output",)}
 _SAMPLE = 1_000
 """Tokens of the question to the book: few enough for every base band."""
 
@@ -63,13 +64,14 @@ class Rates:
 
     def by_class(self, line: LedgerLine) -> dict[str, int]:
         """What each class of a line cost, by the rows that it names; what they do not explain is `other`."""
-        base = [self._rows[name] for name in line.rows if name in self._rows]
+        base = next((self._rows[name] for name in line.rows if name in self._rows), None)
+        if base is None:
+            return self._by_weight(line)
         factor = region_factor(line.rows)
         costs = {
             kind: round(tokens * Fraction(rate, 1_000) * factor)
-            for kind, tokens in line.tokens.items()
-            if base and tokens and (rate := rate_of(base[0], kind)) is not None
-        }
+            for kind, tokens in line.tokens.items() if tokens and (rate := rate_of(base, kind)) is not None
+        }  # fmt: skip
         left = line.cost_nanos - sum(costs.values())
         if costs and abs(left) <= 2 * line.attempts:    # each entry was rounded up
             costs[max(costs, key=lambda kind: costs[kind])] += left
@@ -77,12 +79,21 @@ class Rates:
             costs["other"] = left
         return costs
 
+    def _by_weight(self, line: LedgerLine) -> dict[str, int]:
+        """By rows that no file has any more: the cost, parted as today's rates would part it."""
+        place = Place(line.tier, region_of(line.rows))
+        worth = {kind: n * (self.nanos(line.day, line.model, place, kind) or 0) for kind, n in line.tokens.items() if n}
+        whole = sum(worth.values())
+        if not whole:
+            return {"other": line.cost_nanos} if line.cost_nanos else {}
+        costs = {kind: round(line.cost_nanos * part / whole) for kind, part in worth.items()}
+        costs[max(costs, key=lambda kind: costs[kind])] += line.cost_nanos - sum(costs.values())
+        return costs
+
 
 def rate_of(row: Row, kind: str) -> int | None:
     """A row's rate for a class, micro-dollars per million tokens."""
-    ttl = kind.removeprefix("write_")
-    names = {"uncached": ("input",), "cache_read": ("cached",), "output": ("output",)}.get(kind)
-    names = names or WRITES.get(ttl, (kind,))
+    names = _COLUMNS.get(kind) or WRITES.get(kind.removeprefix("write_"), (kind,))
     return next((row.rates[name] for name in names if name in row.rates), None)
 
 

@@ -60,13 +60,15 @@ async def rerate(request: Request[Any, Any, State], state: State, data: Annotate
     services: Services = state.services
     actor, part, book = admin_of(request).key_id, data.slice(), await _book(services)
     await services.ledger.flush(5.0)
+    backends = services.settings.backends.items()
     run = Rerating(
-        reports=services.reports, ledger=services.ledger, book=book, dry_run=data.dry_run,
-        regions={name: backend.region for name, backend in services.settings.backends.items()},
-        batch_lanes={
-            (name, lane) for name, backend in services.settings.backends.items() for lane, how in backend.lanes.items() if how.batch
-        },
-    )  # fmt: skip
+        reports=services.reports,
+        ledger=services.ledger,
+        book=book,
+        regions={name: backend.region for name, backend in backends},
+        batch_lanes={(name, lane) for name, backend in backends for lane, how in backend.lanes.items() if how.batch},
+        dry_run=data.dry_run,
+    )
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
     task = asyncio.create_task(_rerate(services, run, part, actor, lines), name="rerate")
     _running.add(task)

@@ -22,6 +22,7 @@ from gateway.core.errors import (
     BadRequest,
     GatewayError,
     MethodNotAllowed,
+    NotFound,
     TooLarge,
     Unauthorized,
     UnsupportedMedia,
@@ -32,7 +33,7 @@ from gateway.relay import Client, ClientGone, Receive, Send
 
 Serve = Callable[[Call, Client], Awaitable[None]]
 Pass = Callable[[Call, str, str, Client], Awaitable[None]]
-"""(call, method, query with its question mark, client)."""
+"""(call, method, path and query as they came, client)."""
 DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items()}
 COUNTED = "/v1/messages/count_tokens"
 _STORES = ("/v1/responses", "/v1/files", "/v1/batches")
@@ -108,13 +109,15 @@ class Front:
     async def _pass_on(self, scope: MutableMapping[str, Any], headers: dict[str, str], at_us: int, client: Client) -> None:
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
+        if ".." in scope["path"].split("/"):
+            raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
         tenant = self._keys.tenant(presented_key(headers) or key, at_us)
         length = headers.get("content-length", "")
         body = await client.body(self._max_body_bytes, int(length) if length.isdigit() else None)
         client.watch()
         call = _call("other", scope["path"], tenant, headers, body, Sketch(model="", stream=False, spans={}), at_us)
-        await self._servers.pass_on(call, scope["method"], query, client)
+        await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 
     async def _body(self, headers: Mapping[str, str], client: Client) -> bytes:
         kind = headers.get("content-type", "application/json")

@@ -149,10 +149,14 @@ async def test_a_body_that_breaks_off_is_an_error(wire: WireTransport, site: Sit
     """What came before is given out first."""
     site.says(Reply(steps=(*steps, b"lo"), framing="chunked"))
     answer = await wire.send(request(site, read_s=0.3))
-    got = []
-    with pytest.raises(error):
+    got: list[bytes] = []
+
+    async def gather() -> None:
         async for chunk in answer:
             got.append(chunk)
+
+    with pytest.raises(error):
+        await gather()
     assert b"".join(got) == b"hel"
 
 

@@ -1,15 +1,17 @@
 """What stands beside the dialects: embeddings, token counts, files and batches, configured paths."""
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.build import PLAIN, Gateway, backend, chat_answer, messages_body
-from tests.upstream import HANG, Site, Upstream, raw, stream, whole
+from tests.build import PLAIN, Gateway, backend, messages_body
+from tests.upstream import End, Site, Upstream, raw, stream, whole
 
 COUNT = "/v1/messages/count_tokens"
 PRICES = """
@@ -27,10 +29,11 @@ GEMINI = {"candidates": [], "modelVersion": "gemini-9", "usageMetadata": {"promp
 
 @pytest.fixture(scope="module")
 def beside(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, dict[str, Site]]]:
-    sites = {name: upstream.site(name) for name in ("emb", "files", "claude2", "plainchat", "google")}
+    sites = {name: upstream.site(name) for name in ("emb", "files", "claude2", "plainchat", "google", "answers")}
     backends = {
         "emb": backend(sites["emb"], speaks=["embeddings"]), "files": backend(sites["files"], speaks=["chat", "files", "batches"]),
         "claude2": backend(sites["claude2"], "anthropic"), "plainchat": backend(sites["plainchat"]),
+        "answers": backend(sites["answers"], speaks=["responses"]),
         "google": backend(sites["google"], "other", models=[], key_header="x-goog-api-key"),
     }
     policies = {"plain": PLAIN, "other": PLAIN, "narrow": {**PLAIN, "backends": {"allow": ["emb"]}}, "nogemini": {**PLAIN, "models": {"deny": ["gemini-*"]}},
@@ -121,6 +124,9 @@ def test_files_go_to_the_backend_that_has_them(beside: tuple[Gateway, dict[str, 
     request = site.requests[-1]
     assert (answer.json()["id"], request.body, request.headers["content-type"]) == ("file-1", form, "multipart/form-data; boundary=x")
     assert request.headers["authorization"] == "Bearer sk-provider-canary-0123456789"
+    packed = gzip.compress(b"{}")
+    gateway.chat(packed, path="/v1/files", headers={"content-encoding": "gzip"})
+    assert (site.requests[-1].body, site.requests[-1].headers["content-encoding"]) == (packed, "gzip")
     site.says(raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: 3\r\n\r\n\x00\xff\n"))
     assert gateway.ask("GET", "/v1/files/file-1/content", gateway.key()).content == b"\x00\xff\n"
     assert gateway.ask("GET", "/v1/files/file-1", gateway.key("other")).status_code == 404
@@ -186,6 +192,19 @@ def test_streams_of_known_shapes_are_metered(beside: tuple[Gateway, dict[str, Si
     assert (found["tokens"]["uncached"], found["tokens"]["cache_read"], found["tokens"]["output"], found["cost_usd"]) == (40, 60, 5, "0.000160000")
 
 
+def test_paths_travel_as_they_are_written(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """A model named by an address keeps its escapes; nothing leads out of the configured place."""
+    gateway, sites = beside
+    sites["google"].says(whole(GEMINI))
+    answer = gateway.chat({}, path="/gemini/model/arn%3Aaws%2Fgemini-9/converse?a=%2F")
+    assert sites["google"].requests[-1].path == "/google/v1/model/arn%3Aaws%2Fgemini-9/converse?a=%2F"
+    assert attempt(gateway, answer)["upstream_model"] == "arn:aws/gemini-9"
+    count = len(sites["google"].requests)
+    for path in ("/gemini/%2e%2e/admin", "/gemini/a%2f..", "/v1/files/%2e%2e/admin", "/%67emini/x"):
+        assert gateway.chat({}, path=path).status_code == 404
+    assert len(sites["google"].requests) == count
+
+
 def test_what_cannot_be_recognised_has_no_price(beside: tuple[Gateway, dict[str, Site]]) -> None:
     """Unknown is not zero; reading costs nothing and is not booked; errors pass as they came."""
     gateway, sites = beside
@@ -215,9 +234,30 @@ def test_policies_hold_there_too(beside: tuple[Gateway, dict[str, Site]]) -> Non
 def test_a_stream_that_breaks_off_is_booked(beside: tuple[Gateway, dict[str, Site]]) -> None:
     """As cut, with what it had said until then."""
     gateway, sites = beside
-    sites["google"].says(stream(b"data: " + json.dumps(GEMINI).encode() + b"\n\n", "cut"))
-    answer = gateway.chat({"model": "gemini-9"}, path="/gemini/anything")
+    sites["google"].says(stream(b"data: " + json.dumps(GEMINI).encode() + b"\n\n", End.CUT))
+    headers = {"authorization": f"Bearer {gateway.key()}"}
+    with gateway.http.stream("POST", gateway.url + "/gemini/anything", json={"model": "gemini-9"}, headers=headers) as answer, pytest.raises(httpx.RemoteProtocolError):
+        answer.read()
     found = attempt(gateway, answer)
     assert (found["status"], found["tokens"]["output"], found["cost_usd"]) == ("cut", 5, "0.000160000")
-    assert HANG.status == 200
-    assert chat_answer()["usage"]
+
+
+def test_a_hang_up_stops_the_backend(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """There too; what was said until then is booked."""
+    gateway, sites = beside
+    start = b'data: {"type":"message_start","message":{"model":"m-x","usage":{"input_tokens":40,"output_tokens":1}}}\n\n'
+    sites["google"].says(stream(start, End.HANG))
+    headers = {"authorization": f"Bearer {gateway.key()}"}
+    with gateway.http.stream("POST", gateway.url + "/gemini/anything", json={"model": "m-x"}, headers=headers) as answer:
+        assert next(answer.iter_raw()) == start
+    assert sites["google"].requests[-1].hung_up.wait(5)
+    found = attempt(gateway, answer)
+    assert (found["status"], found["tokens"]["uncached"], found["tokens_from"], found["cost_usd"]) == ("client_gone", 40, "mixed", None)
+
+
+def test_compacting_a_conversation_costs(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """It stands among the stored answers' paths, but makes something."""
+    gateway, sites = beside
+    sites["answers"].says(whole({"id": "cmp_1", "object": "response.compaction", "model": "m-x", "output": [], "usage": {"input_tokens": 100, "output_tokens": 5}}))
+    answer = gateway.chat({"model": "m-answers", "input": "x"}, path="/v1/responses/compact")
+    assert attempt(gateway, answer)["cost_usd"] == "0.000250000"

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.build import PLAIN, Gateway, backend, chat_answer, chat_body, chat_stream, messages_answer, messages_body, write_policy
+from gateway.ledger.journal import Journal, JournalError
+from tests.build import (
+    PLAIN,
+    Gateway,
+    backend,
+    chat_answer,
+    chat_body,
+    chat_stream,
+    messages_answer,
+    messages_body,
+    write_policy,
+)
 from tests.upstream import Gate, Pause, Site, Upstream, stream, until, whole
 
 LANES = {
@@ -285,6 +296,27 @@ def test_a_budget_of_each_key_counts_each_key(upstream: Upstream, tmp_path: Path
         body = chat_body(site.model, max_tokens=100)
         statuses = [gateway.ask("POST", "/v1/chat/completions", key, json=body).status_code for key in (first, first, second)]
         assert statuses == [200, 402, 200]
+
+
+def test_a_journal_that_takes_nothing_stops_new_calls_only(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 with a code, nothing sent, nothing held; once there is room again calls go on by themselves."""
+
+    def full(*_: object) -> None:
+        raise JournalError("cannot write the journal: No space left on device")
+
+    gateway, site = money(upstream, tmp_path, "openai", {"name": "pot", "limit_usd": "1"})
+    site.says(whole(chat_answer()))
+    with gateway:
+        assert gateway.chat(chat_body(site.model)).status_code == 200
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "open_attempt", full)
+            answer = gateway.chat(chat_body(site.model))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "journal_full")
+        assert len(site.requests) == 1
+        assert budget(gateway)["held_nanos"] == 0
+        assert gateway.chat(chat_body(site.model)).status_code == 200
 
 
 def test_a_model_without_a_price_is_refused_where_money_counts(upstream: Upstream, tmp_path: Path) -> None:

@@ -12,7 +12,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.build import PLAIN, NotStarted, Process, backend, chat_answer, chat_body, chat_stream, command, free_port, write_files
+from tests.build import (
+    PLAIN,
+    NotStarted,
+    Process,
+    backend,
+    chat_answer,
+    chat_body,
+    chat_stream,
+    command,
+    free_port,
+    write_files,
+)
 from tests.upstream import Gate, Pause, Site, Upstream, stream, until, whole
 
 Start = Callable[..., Process]
@@ -199,6 +210,15 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, site: Site) -> None:
     assert status == 1
     assert f"127.0.0.1:{port}" in said
     assert "--port" in said
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_a_gateway_for_the_network_needs_an_admin_key_of_its_own(tmp_path: Path, site: Site, host: str) -> None:
+    """The one made at the first start is for one machine."""
+    path = write_files(tmp_path, {"backends": {"b": backend(site)}}, {"plain": PLAIN})
+    status, said = command("serve", "--config", str(path), "--host", host, "--port", str(free_port()), env={"PROVIDER_KEY": "x"})
+    assert status == 1
+    assert "admin_key" in said
 
 
 def test_a_missing_settings_file_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""The server's own bounds: a head too large, too many fields, too slow, or no HTTP at all."""
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+
+from gateway.web import guard
+from tests.build import Gateway
+
+
+def say(gateway: Gateway, data: bytes, timeout_s: float = 5.0) -> tuple[int | None, bytes]:
+    """Status and body of what comes back until the gateway closes."""
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout_s) as sock:
+        with contextlib.suppress(OSError):
+            sock.sendall(data)
+        got = b""
+        with contextlib.suppress(ConnectionError):
+            while more := sock.recv(65536):
+                got += more
+    head, _, body = got.partition(b"\r\n\r\n")
+    return (int(head.split(b" ")[1]) if head else None), body
+
+
+@pytest.mark.parametrize(("data", "status", "code"), [
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431, "headers_too_large", id="one large field"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000, 431, "headers_too_large", id="one large field without end"),
+    pytest.param(b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large", id="a long path"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * 101 + b"\r\n", 431, "headers_too_large", id="many fields"),
+    pytest.param(b"hello\r\n\r\n", 400, "invalid_http", id="no HTTP"),
+    pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_http", id="TLS"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: a\nB: b\r\n\r\n", 400, "invalid_http", id="a bare line feed"),
+    pytest.param(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400, "invalid_http", id="two lengths"),
+    pytest.param(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "invalid_http", id="two framings"),
+])  # fmt: skip
+def test_what_is_no_request_is_refused_and_closed(gateway: Gateway, data: bytes, status: int, code: str) -> None:
+    """In JSON, with a code, and nothing more is read."""
+    got, body = say(gateway, data)
+    assert got == status
+    error = json.loads(body)["error"]
+    assert (error["code"], error["type"]) == (code, "invalid_request_error")
+    assert gateway.http.get(gateway.url + "/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /healthz HT"], ids=["nothing", "half a line"])
+def test_who_says_too_little_is_not_waited_for(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Ten seconds for the whole head; here it is less."""
+    monkeypatch.setattr(guard, "HEAD_S", 0.3)
+    began = time.monotonic()
+    assert say(gateway, data)[0] == 408
+    assert time.monotonic() - began < 3
+
+
+def test_bounds_start_anew_with_each_request(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection kept alive may have any number of requests, and rests between them are keep-alive's business."""
+    monkeypatch.setattr(guard, "HEAD_S", 0.3)
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000 + b"\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.port), 5) as sock:
+        for pause in (0.0, 0.0, 0.6, 0.0):
+            time.sleep(pause)
+            sock.sendall(request)
+            got = b""
+            while b'"ok"}' not in got:
+                more = sock.recv(65536)
+                assert more, got
+                got += more
+            assert got.startswith(b"HTTP/1.1 200")
+        sock.sendall(b"GET /healthz")
+        assert sock.recv(100).startswith(b"HTTP/1.1 408")
