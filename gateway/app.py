@@ -89,6 +89,18 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
     return front
 
 
+async def check(settings: Settings) -> None:
+    """Tries what a start needs of the machine, so that a failure is one sentence. Raises `OSError`, `ValueError`,
+    `SchemaError` or SQLAlchemy's errors."""
+    settings.data.mkdir(parents=True, exist_ok=True)
+    _secret_file(settings.data / "keys" / "pepper")
+    store = Store(settings.database_url)
+    try:
+        await upgrade(store)
+    finally:
+        await store.close()
+
+
 @asynccontextmanager
 async def _services(
     settings: Settings,

@@ -45,6 +45,8 @@ class Plan:
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
+    output_cap: int | None = None
+    """The policy's limit, where the call names none of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Booking:
     sent: bytes = b""
     """The request's body as it went out, for what only it shows."""
     hold: Hold | None = None
+    in_flight: bool = False
     entry: Entry | None = None
 
     @property
@@ -79,11 +82,13 @@ class Booking:
             refusal.code = "journal_full"
             raise refusal from error
         self.via.fleet.probes[self.target.key].in_flight += 1
+        self.in_flight = True
 
     async def settle(self, outcome: Outcome) -> Sequence[tuple[bytes, bytes]]:
         """Books the attempt; returns the headers that tell its tokens and cost."""
-        probe = self.via.fleet.probes[self.target.key]
-        probe.in_flight -= 1
+        if self.in_flight:
+            self.via.fleet.probes[self.target.key].in_flight -= 1
+            self.in_flight = False
         metered = await self._meter(outcome)
         entry = self._entry(outcome, metered)
         await self.via.ledger.append(entry)

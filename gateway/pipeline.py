@@ -67,6 +67,9 @@ class Pipeline:
         via.rates.admit(team, policy.limits.requests_per_minute)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
+        cap = _output_cap(call, policy)
+        if cap is not None:
+            call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
         parts = dialects.messages(call.dialect, call.body, call.sketch)
         call, changes = self._normalized(call, policy, parts)
         if changes:
@@ -89,6 +92,7 @@ class Pipeline:
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
             cached=cached,
+            output_cap=cap,
         )
 
     def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
@@ -147,6 +151,8 @@ class Pipeline:
         set_fields = dict(target.set_fields)
         if target.cache_salt:
             set_fields["cache_salt"] = cache_salt(via.salt, plan.call.tenant.team)
+        if plan.output_cap is not None:
+            set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = plan.output_cap
         attempt = Attempt(
             call=plan.call,
             target=target,
@@ -190,6 +196,12 @@ def _permit(call: Call, policy: Policy) -> None:
     asked = call.sketch.max_output_tokens
     if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+
+
+def _output_cap(call: Call, policy: Policy) -> int | None:
+    """The policy's limit for a call that generates and names none itself."""
+    generates = call.dialect in dialects.TRANSLATED
+    return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
 
 
 def _held_out(call: Call, parts: Parts, share: float) -> bool:

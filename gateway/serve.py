@@ -1,6 +1,7 @@
 """Runs the gateway: one uvicorn process on a socket that we bind ourselves, so that a taken port is told in plain words."""
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import os
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import click
 import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
 
 from gateway import app, settings
+from gateway.ledger.sql import SchemaError
 from gateway.metering.rows import PriceFileError
 from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
 from gateway.web.guard import GuardedProtocol
@@ -83,8 +86,14 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         asgi = app.build(config, demo_team=demo_team)
-    except (strict_yaml.BadFile, PriceFileError) as error:
+        asyncio.run(app.check(config))
+    except (strict_yaml.BadFile, PriceFileError, SchemaError, ValueError) as error:
         raise CannotServe(str(error)) from error
+    except OSError as error:
+        raise CannotServe(f"cannot use the data folder {config.data} or the database: {error}") from error
+    except SQLAlchemyError as error:
+        what = str(error.__cause__ or error).splitlines()[0]
+        raise CannotServe(f"database_url: the database cannot be used: {what}") from error
     sock = bind(host, port, "--port")
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when all is over; it has been obeyed then
         signal.signal(number, lambda *_: None)

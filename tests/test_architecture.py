@@ -18,6 +18,7 @@ WITHOUT = {
     "gateway/counting.py": "tests/flow",
     "gateway/holds.py": "tests/flow/test_policy.py",
     "gateway/key_table.py": "tests/flow/test_process.py starts again on its rows",
+    "gateway/late.py": "tests/flow/test_responses.py: background answers",
     "gateway/leash.py": "tests/test_up.py",
     "gateway/metrics.py": "tests/flow/test_front.py reads what it renders",
     "gateway/passage.py": "tests/flow",
@@ -30,6 +31,7 @@ WITHOUT = {
     "gateway/backends/http.py": "tests/backends/test_wire.py speaks through it",
     "gateway/backends/probe.py": "tests/flow/test_faults.py sees lanes cool",
     "gateway/web/admin.py": "tests/flow/test_front.py", "gateway/web/errors.py": "tests/flow/test_front.py",
+    "gateway/web/books.py": "tests/test_rerate.py and tests/reconcile ask through it",
     "gateway/web/front.py": "tests/flow/test_front.py", "gateway/web/health.py": "tests/flow/test_front.py",
     "gateway/web/routes.py": "tests/flow/test_front.py and test_relay.py",
 }  # fmt: skip

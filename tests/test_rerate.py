@@ -57,9 +57,7 @@ async def run(ledger: Book, folder: Path, rows: str = ROWS, **over: Any) -> Tall
     path = folder / "own.toml"
     path.write_text(rows)
     job = Rerating(reports=ledger, ledger=ledger, book=prices.load([path], built_in=False), **{"regions": {}, **over})  # type: ignore[arg-type]
-    async for tally in job.run(Slice()):
-        pass
-    return tally
+    return [tally async for tally in job.run(Slice())][-1]
 
 
 def attempt(**over: Any) -> Entry:

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import click
 from rich.table import Table
 
 from gateway.commands.remote import console, print_json
-from gateway.metering import listing, prices
+from gateway.metering import listing, prices, seed
 from gateway.metering.rows import PriceFileError
 from gateway.settings import File
 
@@ -64,6 +66,47 @@ def check(files: tuple[Path, ...], as_json: bool) -> None:
     sys.exit(1 if problems else 0)
 
 
+@group.command()
+@click.argument("source", required=False, type=FILES)
+@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="file to write; without it, only the diff")
+@click.option("--yes", is_flag=True, help="write without asking")
+@click.option("--json", "as_json", is_flag=True, help="print the diff as JSON")
+def update(source: Path | None, into: Path | None, yes: bool, as_json: bool) -> None:
+    """Take over newer prices: from SOURCE, a price file, or without one from the installed genai-prices package.
+
+    Shows what differs from the rows of --into (from the package and without --into: from the shipped rows), then writes
+    them there; name that file under `prices:` in tollway.yaml. Nothing is fetched from anywhere.
+    """
+    text = source.read_text(encoding="utf-8") if source is not None else seed.from_package()
+    old = into if into is not None and into.exists() else None if source is not None else prices.BUILT_IN[0]
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Path(folder) / (into or old or source or Path("prices.toml")).name  # rows are named after their file
+        fresh.write_text(text, encoding="utf-8")
+        problems = listing.check([fresh])
+        if problems:
+            raise click.ClickException("\n".join(problems))
+        changes = listing.diff(_load((old,) if old else (), built_in=False), _load((fresh,), built_in=False))
+    if as_json:
+        print_json([asdict(change) for change in changes])
+    else:
+        for change in changes:
+            click.echo(f"{'+' if change.before is None else '~'} {change.row}: {_change(change)}")
+        click.echo(f"{len(changes)} rows differ", err=True)
+    if into is None or not changes:
+        return
+    if not yes and not click.confirm(f"write {into}?", err=True):
+        raise click.Abort
+    into.write_text(text, encoding="utf-8")
+    click.echo(f"written: {into}; name it under `prices:` in tollway.yaml", err=True)
+
+
+def _change(change: listing.Change) -> str:
+    before = {} if change.before is None else change.before["prices"]
+    after = {} if change.after is None else change.after["prices"]
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} {before.get(name, '-')} -> {after.get(name, '-')}" for name in names) or "dates or conditions"
+
+
 @click.group(name="config")
 def config_group() -> None:
     """The settings file, tollway.yaml."""
@@ -75,9 +118,9 @@ def schema() -> None:
     print_json(File.model_json_schema())
 
 
-def _load(files: tuple[Path, ...]) -> prices.PriceBook:
+def _load(files: tuple[Path, ...], *, built_in: bool = True) -> prices.PriceBook:
     try:
-        return prices.load(files)
+        return prices.load(files, built_in=built_in)
     except PriceFileError as error:
         raise click.ClickException(str(error)) from error
 

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
-
-from genai_prices.data import providers
 
 from gateway.metering.prices import BUILT_IN, _names
 from gateway.metering.rows import FEES, RATES, read
@@ -45,12 +44,17 @@ Prices = dict[str, Any]
 Entry = dict[str, Any]
 
 
+def from_package() -> str:
+    """The text of a price file made from the installed genai-prices package. Raises ImportError where it is not installed."""
+    providers = import_module("genai_prices.data").providers    # loaded when asked for: it is large, and an optional extra
+    kept = [row for section in read(BUILT_IN[1]).values() for row in section.rows]
+    peaks = {f"{row.provider}/{row.model}@launch#hours" for row in kept if row.hours}
+    return render(providers, {row.id for row in kept} | peaks)
+
+
 def main() -> int:
     """Rewrites prices.toml and says what it holds."""
-    target, overlay = BUILT_IN
-    kept = [row for section in read(overlay).values() for row in section.rows]
-    peaks = {f"{row.provider}/{row.model}@launch#hours" for row in kept if row.hours}
-    text = render(providers, {row.id for row in kept} | peaks)
+    target, text = BUILT_IN[0], from_package()
     target.write_text(text, "utf-8")
     print(f"{target}: {text.count('{model')} rows, {len(text) // 1024} KiB")
     return 0

@@ -56,8 +56,8 @@ def named(grid: Join, rates: Rates, unit_nanos: int) -> list[Finding]:
     """All findings, in the order of the rules."""
     rules = _Rules(grid, rates, unit_nanos)
     found = [
-        *rules.strangers(), *rules.rate_gaps(), *rules.moved_lifetimes(), *rules.moved_places(), *rules.cut_streams(),
-        *rules.moved_days(), *rules.bypassed(), *rules.rest(),
+        *rules.strangers(), *rules.implied(), *rules.rate_gaps(), *rules.moved_lifetimes(), *rules.moved_places(),
+        *rules.cut_streams(), *rules.moved_days(), *rules.bypassed(), *rules.rest(),
     ]  # fmt: skip
     return [finding for finding in found if finding.tokens or finding.nanos]
 
@@ -79,6 +79,14 @@ class _Rules:
             )  # fmt: skip
 
     # The same tokens at another rate.
+
+    def implied(self) -> Iterator[Finding]:
+        """Dollars without tokens that agree but for rounding: so do the tokens."""
+        for where, place, kind, cell in self.grid.cells():
+            left = cell.billed_nanos - cell.booked_nanos
+            if cell.implied and abs(left) <= self._step(cell):
+                cell.gap = cell.rate_nanos = 0
+                yield Finding(cause="rounding", where=where, place=place, kind=kind, nanos=left)
 
     def rate_gaps(self) -> Iterator[Finding]:
         for where, block in self.grid.blocks.items():

@@ -108,6 +108,8 @@ def _book(grid: Join, line: LedgerLine, rates: Rates) -> None:
     )
     where = Where(line.day, line.backend if "key" in grid.splits else ANY, plain_model(line.model))
     costs = rates.by_class(line)
+    if not grid.has_money:
+        costs.pop("other", None)    # fees are nothing that a bill of tokens could show
     for kind in {**line.tokens, **costs}:
         tokens = line.tokens.get(kind, 0)
         if tokens or costs.get(kind):

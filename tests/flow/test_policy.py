@@ -223,6 +223,19 @@ def test_forty_calls_at_once_do_not_overspend(upstream: Upstream, tmp_path: Path
         assert [(row["team"], row["calls"]) for row in booked] == [("plain", statuses[200])]
 
 
+@pytest.mark.parametrize(("asked", "sent", "status"), [(None, 50, 200), (20, 20, 200), (51, None, 400)])
+def test_the_policys_output_limit_is_kept(
+    upstream: Upstream, tmp_path: Path, asked: int | None, sent: int | None, status: int
+) -> None:
+    """A call that names no limit gets the policy's, one below it keeps its own, one above it is refused."""
+    site = upstream.site(tmp_path.name)
+    site.says(whole(chat_answer()))
+    with Gateway(tmp_path, {"backends": {"b": backend(site)}}, {"plain": {**PLAIN, "limits": {"max_output_tokens": 50}}}) as gateway:
+        body = chat_body(site.model, **({} if asked is None else {"max_tokens": asked}))
+        assert gateway.chat(body).status_code == status
+    assert [json.loads(request.body).get("max_tokens") for request in site.requests] == ([] if sent is None else [sent])
+
+
 def test_a_call_without_a_limit_gets_the_one_that_the_money_pays_for(upstream: Upstream, tmp_path: Path) -> None:
     """Half a cent pays for some 480 tokens: they are held in full and asked for; with less than a sentence's worth left it is over."""
     gateway, site = money(upstream, tmp_path, "openai", {"name": "pot", "limit_usd": "0.007"})

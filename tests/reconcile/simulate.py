@@ -232,6 +232,28 @@ class World:
         return found
 
 
+def anthropic_usage(lines: Iterable[Line]) -> dict[str, object]:
+    """The bill as a page of Anthropic's usage report."""
+    columns = {"uncached": "uncached_input_tokens", "cache_read": "cache_read_input_tokens", "output": "output_tokens"}
+    days: dict[str, dict[tuple[str | None, ...], dict[str, object]]] = {}
+    for line in lines:
+        row = days.setdefault(line.day, {}).setdefault((line.key, line.model, line.tier, line.region), {
+            "api_key_id": line.key, "workspace_id": None, "model": line.model, "context_window": None, "server_tool_use": {"web_search_requests": 0},
+            "service_tier": "standard" if line.tier == "default" else line.tier, "inference_geo": line.region or "global",
+            "uncached_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+        })  # fmt: skip
+        if line.kind in columns:
+            row[columns[line.kind]] = line.tokens
+        else:
+            row["cache_creation"][f"ephemeral_{line.kind.removeprefix('write_')}_input_tokens"] = line.tokens  # type: ignore[index]
+    data = [
+        {"starting_at": f"{day}T00:00:00Z", "ending_at": f"{date.fromisoformat(day) + timedelta(days=1)}T00:00:00Z", "results": list(rows.values())}
+        for day, rows in sorted(days.items())
+    ]  # fmt: skip
+    return {"data": data, "has_more": False, "next_page": None}
+
+
 def _fields(call: Call) -> dict[str, object]:
     return {name: getattr(call, name) for name in ("day", "key", "model", "tier", "region", "tokens")}
 

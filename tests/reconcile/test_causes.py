@@ -110,3 +110,11 @@ def test_a_model_that_no_row_prices_counts_by_tokens(tmp_path: Path) -> None:
 def test_rows_that_are_gone_part_the_cost_as_todays_would(tmp_path: Path) -> None:
     """Row ids of the past are no reason to see gaps."""
     assert not compared(tmp_path, [booked(price_rows=("contract-2025:maker/medium@2025-01-01",))], bill(**AGREED)).findings
+
+
+def test_fees_are_nothing_that_a_usage_report_could_show(tmp_path: Path) -> None:
+    """A search that we booked is no gap to a file of tokens, and is one to a bill with dollars."""
+    searched = booked(cost_nanos=44_000_000)
+    tokens = {kind: (count, None) for kind, (count, _) in AGREED.items()}
+    assert not compared(tmp_path, [searched], bill(**tokens)).findings
+    assert [found.cause for found in compared(tmp_path, [searched], bill(**AGREED)).findings] == ["unknown"]

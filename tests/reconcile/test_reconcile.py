@@ -1,6 +1,7 @@
 """A simulated provider with faults of every cause: how many are named rightly, and what stays unexplained."""
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,9 @@ import pytest
 
 from gateway.ledger import reports
 from gateway.metering.prices import PriceBook
-from gateway.reconcile import Ask, Result, reconcile
+from gateway.reconcile import Ask, Line, Result, exports, reconcile
 from tests.ledger.generate import write
-from tests.reconcile.simulate import DAYS, FIRST, KEYS, PROVIDER, World, book
+from tests.reconcile.simulate import DAYS, FIRST, KEYS, PROVIDER, World, anthropic_usage, book
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +20,10 @@ def prices_of_maker(tmp_path_factory: pytest.TempPathFactory) -> PriceBook:
     return book(tmp_path_factory.mktemp("maker"))
 
 
-def compared(world: World, folder: Path, **lines: bool) -> Result:
+def compared(world: World, folder: Path, bill: list[Line] | None = None, **lines: bool) -> Result:
     ledger = reports.connect(write(folder / "ledger.db", world.entries))
     last = FIRST + timedelta(days=DAYS - 1)
-    ask = Ask(**{"provider": PROVIDER, "from": FIRST, "to": last, "keys": KEYS, "unit_nanos": 1_000, "lines": world.lines(**lines)})
+    ask = Ask(**{"provider": PROVIDER, "from": FIRST, "to": last, "keys": KEYS, "unit_nanos": 1_000, "lines": bill or world.lines(**lines)})
     try:
         return reconcile(ask, ledger, world.book)
     finally:
@@ -73,11 +74,14 @@ def test_a_bill_of_one_kind_is_enough_where_nothing_is_wrong(
     assert (result.json()["valued_by"], result.residual) == (valued_by, 0.0)
 
 
-def test_usage_without_dollars_names_what_moves_tokens(prices_of_maker: PriceBook, tmp_path: Path) -> None:
-    """The price row cannot be seen in it; all other causes can, valued by the price book."""
+def test_a_usage_report_names_what_moves_tokens(prices_of_maker: PriceBook, tmp_path: Path) -> None:
+    """The bill in Anthropic's shape, through its reader: no dollars, so no price row, all other causes valued by the price book."""
     world = World(book=prices_of_maker, seed=8)
-    result = compared(world, tmp_path, money=False)
+    path = tmp_path / "usage_report.json"
+    path.write_text(json.dumps(anthropic_usage(world.lines())))
+    result = compared(world, tmp_path, bill=list(exports.read(path).lines))
     world.truth.faults = {place: nanos for place, nanos in world.truth.faults.items() if place[0] != "price_row"}  # type: ignore[assignment]
     right, faults = rightly_named(world, result)
     assert right / faults >= 0.95
     assert result.residual < 0.001
+    assert result.json()["valued_by"] == "price book"
