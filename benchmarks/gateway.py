@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -96,32 +98,35 @@ def _cpu_s(pid: int | None) -> float:
     return float(times.user + times.system)
 
 
+@contextmanager
+def running(folder: Path, mock_port: int) -> Iterator[tuple[int, str, int]]:
+    """A gateway in front of a model server on `mock_port`: its port, a key, its process id."""
+    port = free_port()
+    mock = {"dialect": "openai", "url": f"http://127.0.0.1:{mock_port}/v1", "provider": "openai", "models": ["gpt-5.5"]}
+    (folder / "teams").mkdir()
+    (folder / "tollway.yaml").write_text(json.dumps({"backends": {"mock": mock}, "data": "data", "policies": "teams"}))
+    gateway = subprocess.Popen(
+        [sys.executable, "-m", "gateway.cli", "serve", "--config", str(folder / "tollway.yaml"), "--port", str(port),
+         "--demo-team", "bench"], stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        _await(port)
+        yield port, (folder / "data" / "keys" / "demo").read_text().strip(), gateway.pid
+    finally:
+        gateway.terminate()
+        gateway.wait(20)
+
+
 def run(seconds: float) -> list[Figures]:
     """All shapes, direct and through the gateway, interleaved."""
-    with tempfile.TemporaryDirectory() as folder:
-        mock_port, port = free_port(), free_port()
-        config = {
-            "backends": {"mock": {"dialect": "openai", "url": f"http://127.0.0.1:{mock_port}/v1", "provider": "openai",
-                                  "models": ["gpt-5.5"]}},
-            "data": folder,
-            "policies": f"{folder}/teams",
-        }  # fmt: skip
-        (Path(folder) / "teams").mkdir()
-        (Path(folder) / "tollway.yaml").write_text(json.dumps(config))
-        mock = subprocess.Popen([sys.executable, "-m", "benchmarks.mock", str(mock_port)])
-        gateway = subprocess.Popen(
-            [sys.executable, "-m", "gateway.cli", "serve", "--config", f"{folder}/tollway.yaml", "--port", str(port),
-             "--demo-team", "bench"], stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            _await(port)
-            key = (Path(folder) / "keys" / "demo").read_text().strip()
-            return _all(mock_port, port, key, gateway.pid, seconds)
-        finally:
-            gateway.terminate()
-            mock.terminate()
-            gateway.wait(20)
-            mock.wait(20)
+    mock_port = free_port()
+    mock = subprocess.Popen([sys.executable, "-m", "benchmarks.mock", str(mock_port)])
+    try:
+        with tempfile.TemporaryDirectory() as folder, running(Path(folder), mock_port) as (port, key, pid):
+            return _all(mock_port, port, key, pid, seconds)
+    finally:
+        mock.terminate()
+        mock.wait(20)
 
 
 def _all(mock_port: int, port: int, key: str, pid: int, seconds: float) -> list[Figures]:
