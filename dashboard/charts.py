@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import pandas  # noqa: F401  Altair looks into a pandas that another thread may have imported by half: wait until it is whole
 
 from dashboard import format
 from dashboard.data import Bar, Quantiles, Row

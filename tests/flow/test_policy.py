@@ -277,8 +277,10 @@ def test_a_hang_up_gives_the_hold_back(upstream: Upstream, tmp_path: Path) -> No
         headers = {"authorization": f"Bearer {gateway.key()}"}
         body = chat_body(site.model, max_tokens=600, stream=True)
         with gateway.http.stream("POST", gateway.url + "/v1/chat/completions", json=body, headers=headers) as answer:
-            next(answer.iter_raw())
+            arriving = answer.iter_raw()
+            next(arriving)
             assert budget(gateway)["held_nanos"] > 6_000_000
+            arriving.close()
         until(lambda: budget(gateway)["held_nanos"] == 0, "the hold to be given back")
         assert 0 < budget(gateway)["spent_nanos"] < 1_000_000
 
