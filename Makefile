@@ -1,5 +1,6 @@
 # Everything a newcomer needs: `make run`, `make test`. Both set the machine up by themselves, once.
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -24,8 +25,8 @@ help: ## this list
 setup: $(READY) ## make .venv with all that is locked (done once; the others call it)
 
 $(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Tollway needs Python 3.11 or newer; found: $$($(PYTHON) --version). Say which one: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tollway needs Python 3.11 or newer. If it is not on the PATH, say where: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "[1/5] virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/5] torch (the largest part; see TORCH_INDEX in the README for the CPU build)"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from gateway.commands.remote import Remote, console, options, print_json
 
@@ -50,7 +50,7 @@ def list_(remote: Remote, as_json: bool) -> None:
     if as_json:
         print_json(records)
         return
-    table = Table("id", "team", "project", "name", "role", "created", "expires", "state")
+    table = Table(Column("id", no_wrap=True), "team", "project", "name", "role", "created", "expires", "state")
     for record in records:
         table.add_row(
             record["id"], record["team"], record["project"] or "", record["name"], record["role"],
