@@ -3,6 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := $(abspath .venv-clients)
 READY := $(VENV)/.ready
 # The release of torch that was tested. On x86_64 Linux without a GPU, TORCH_INDEX=<PyTorch's own CPU index> saves gigabytes.
 TORCH := torch==2.13.0
@@ -45,8 +46,15 @@ run: $(READY) ## bring the whole product up: engine, gateway on PORT, dashboard 
 demo: $(READY) ## replay recorded agent sessions through a running `make run` and print the bill
 	@exec $(BIN)/tollway demo $(ARGS)
 
-test: $(READY) browser ## the whole test suite; starts what it needs by itself
-	$(BIN)/python -m pytest $(ARGS)
+test: $(READY) browser $(CLIENTS)/.ready ## the whole test suite; starts what it needs by itself
+	TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest $(ARGS)
+
+# LangChain, pydantic-ai and the llm command, in an environment of their own: they are users of the gateway, not parts of it.
+$(CLIENTS)/.ready: tests/clients/requirements.lock $(READY)
+	@echo "clients for tests/clients, in $(CLIENTS)"
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/pip install --disable-pip-version-check --require-hashes -r tests/clients/requirements.lock | $(COUNT)
+	@touch $@
 
 lint: $(READY) ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check .
@@ -68,6 +76,8 @@ browser: # Chromium for the dashboard tests: installed where that is possible, e
 lock: $(READY) ## write requirements.lock anew
 	$(BIN)/uv pip compile pyproject.toml --extra dashboard --extra prices --extra dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-package tollway --no-header -q -o requirements.lock
+	$(BIN)/uv pip compile tests/clients/requirements.in --universal --python-version 3.11 --generate-hashes --no-header -q \
+	  -o tests/clients/requirements.lock
 
 clean: ## remove the virtual environment and caches (never the data in .tollway)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

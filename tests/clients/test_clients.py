@@ -1,7 +1,7 @@
 """Clients that people use, each through a gateway process: they work, and what they send and get passes byte for byte.
 
-They are not part of the test extra: name an interpreter that has them in TOLLWAY_CLIENTS_PYTHON (for aider its own, in
-TOLLWAY_AIDER_PYTHON). A client that is not installed is skipped by name.
+`make test` puts them into an environment of their own and names it in TOLLWAY_CLIENTS_PYTHON (for aider: TOLLWAY_AIDER_PYTHON, by
+hand). A client that is not installed is skipped by name.
 """
 from __future__ import annotations
 
