@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def test_ctrl_c_ends_after_the_turns_under_way_with_the_bill_so_far(demo: Demo, 
     def third(number: int) -> Reply | None:
         if number == 3:
             os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)  # the signal is seen while this turn is still under way
         return None
 
     engine.instead = third
