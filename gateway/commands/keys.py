@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Column, Table
+from rich.table import Table
 
-from gateway.commands.remote import Remote, console, options, print_json
+from gateway.commands.remote import Remote, options, print_json, print_table
 
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
@@ -50,13 +50,13 @@ def list_(remote: Remote, as_json: bool) -> None:
     if as_json:
         print_json(records)
         return
-    table = Table(Column("id", no_wrap=True), "team", "project", "name", "role", "created", "expires", "state")
+    table = Table("id", "team", "project", "name", "role", "created", "expires", "state")
     for record in records:
         table.add_row(
             record["id"], record["team"], record["project"] or "", record["name"], record["role"],
             _day(record["created_us"]), _day(record["expires_us"]), _state(record),
         )  # fmt: skip
-    console.print(table)
+    print_table(table)
 
 
 @group.command()

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from gateway.commands.remote import console, print_json
+from gateway.commands.remote import print_json, print_table
 from gateway.settings import SHIPPED_POLICIES
 from router_policies.checks import check_folder, explain, run_folder_tests
 from router_policies.files import BadFile, PolicySet, json_schema, load_folder
@@ -101,7 +101,7 @@ def explain_(
     table = Table("place", "lane", "cost", "wait s", "sum", "says")
     for row in rows:
         table.add_row(str(row.place or "-"), row.lane, _usd(row.cost_usd), _usd(row.wait_s), _usd(row.score_usd), row.says)
-    console.print(table)
+    print_table(table)
 
 
 @group.command()

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import Any, TypeVar
 
 import click
 import httpx
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 console = Console(highlight=False)
@@ -91,9 +92,12 @@ def connect(url: str, key: str | None, data: Path) -> Remote:
     return Remote(url=url.rstrip("/"), key=key)
 
 
+def print_table(table: Table) -> None:
+    """As wide as its figures need: a terminal that is narrower wraps lines, but no figure is ever cut."""
+    table.box, table.pad_edge = SIMPLE_HEAD, False
+    wide = Console(highlight=False, width=10_000)
+    Console(highlight=False, width=max(console.width, wide.measure(table).maximum)).print(table)
+
+
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def use_colour() -> bool:
-    return console.is_terminal and "NO_COLOR" not in os.environ

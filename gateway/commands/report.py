@@ -1,13 +1,14 @@
 """`tollway report` and `tollway why`: the sums that the dashboard shows, and one call in full."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import click
 from rich.table import Table
 
-from gateway.commands.remote import Remote, console, options, print_json
+from gateway.commands.remote import Remote, console, options, print_json, print_table
 
 _COLUMNS = {
     "spend": ("calls", "attempts", "uncached", "cache_read", "cache_write", "output", "cache_share", "cost_usd", "saved_usd"),
@@ -49,7 +50,7 @@ def report(remote: Remote, name: str, as_json: bool, **words: str | None) -> Non
     if total := found.get("total"):
         table.add_section()
         table.add_row(*["total", *[""] * (len(found["by"]) - 1)], *[_text(c, total.get(c)) for c in columns])
-    console.print(table)
+    print_table(table)
 
 
 @click.command()
@@ -77,18 +78,25 @@ def why(remote: Remote, call_id: str, as_json: bool) -> None:
 
 
 def _print_attempts(attempts: list[dict[str, Any]]) -> None:
-    table = Table("backend", "lane", "model", "status", "first token", "total", title="attempts", title_justify="left")
-    for name in ("uncached", "cached", "written", "output", "from", "cost", "price rows"):
-        table.add_column(name, justify="right")
-    for one in attempts:
-        tokens = one["tokens"]
-        table.add_row(
-            one["backend"], one["lane"], one["upstream_model"], f"{one['status']} {one['http_status'] or ''}",
-            _text("ms", one["first_token_ms"]), _text("ms", one["total_ms"]), _text("", tokens["uncached"]),
-            _text("", tokens["cache_read"]), _text("", sum(tokens["cache_write"].values())), _text("", tokens["output"]),
-            one["tokens_from"], _text("cost_usd", one["cost_usd"]), " ".join(one["price_rows"]),
-        )  # fmt: skip
-    console.print(table)
+    """One column an attempt, so that it fits wherever it is read."""
+    table = Table("attempt", *[str(number) for number in range(1, len(attempts) + 1)])
+    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+        "backend, lane": lambda one: f"{one['backend']}, {one['lane']}",
+        "model": lambda one: one["upstream_model"],
+        "status": lambda one: f"{one['status']} {one['http_status'] or ''}",
+        "first token": lambda one: _text("ms", one["first_token_ms"]),
+        "total": lambda one: _text("ms", one["total_ms"]),
+        "uncached": lambda one: _text("", one["tokens"]["uncached"]),
+        "cached": lambda one: _text("", one["tokens"]["cache_read"]),
+        "written": lambda one: _text("", sum(one["tokens"]["cache_write"].values())),
+        "output": lambda one: _text("", one["tokens"]["output"]),
+        "counted by": lambda one: one["tokens_from"],
+        "cost": lambda one: _text("cost_usd", one["cost_usd"]),
+        "price rows": lambda one: " ".join(one["price_rows"]),
+    }
+    for name, figure in rows.items():
+        table.add_row(name, *[figure(one) for one in attempts])
+    print_table(table)
 
 
 def _print_lanes(decision: list[dict[str, Any]]) -> None:
@@ -104,7 +112,7 @@ def _print_lanes(decision: list[dict[str, Any]]) -> None:
                 lane["lane"], f"${lane['expected_cost_usd']:.9f}", f"{lane['expected_wait_s']:.3f}",
                 f"${lane['sum_usd']:.9f}", says,
             )  # fmt: skip
-    console.print(table)
+    print_table(table)
 
 
 def _text(column: str, value: Any) -> str:
