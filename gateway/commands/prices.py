@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from gateway.commands.remote import console, print_json
+from gateway.commands.remote import print_json, print_table
 from gateway.metering import listing, prices, seed
 from gateway.metering.rows import PriceFileError
 from gateway.settings import File
@@ -48,7 +48,7 @@ def show(model: str, at: str | None, files: tuple[Path, ...], as_json: bool) -> 
     for row in rows:
         text = ", ".join(f"{column} {price}" for column, price in row["prices"].items())
         table.add_row(row["id"], row["tier"], row["region"] or "", str(row["over"] or ""), text, row["source"] or "")
-    console.print(table)
+    print_table(table)
 
 
 @group.command()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from gateway.commands.remote import Remote, console, options, print_json
+from gateway.commands.remote import Remote, options, print_json, print_table
 from gateway.commands.rerate import day
 from gateway.ledger.days import UnknownZone, zone
 from gateway.reconcile import exports
@@ -70,7 +70,7 @@ def _print(result: dict[str, Any], show: int) -> None:
     for name in ("billed", "booked"):
         table.add_row(name, "", f"{result[name]['tokens']:,}", _usd(result[name]["usd"]))
     table.add_row("gap", "", "", _usd(result["gap_usd"]))
-    console.print(table)
+    print_table(table)
     _print_findings(result["findings"], show)
     if result["valued_by"] != "bill":
         click.echo("the file has no dollars: its tokens are valued by the price book")
@@ -92,7 +92,7 @@ def _print_findings(findings: list[dict[str, Any]], show: int) -> None:
             found["day"], found["key"], found["model"], tier, found["class"], found["cause"], f"{found['tokens']:,}",
             _usd(found["usd"]), found["note"],
         )  # fmt: skip
-    console.print(table)
+    print_table(table)
 
 
 def _usd(text: str | None) -> str:

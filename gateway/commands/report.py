@@ -10,11 +10,12 @@ from rich.table import Table
 
 from gateway.commands.remote import Remote, console, options, print_json, print_table
 
+_TIMES = ("p50", "p95", "p99", "max")
 _COLUMNS = {
     "spend": ("calls", "attempts", "uncached", "cache_read", "cache_write", "output", "cache_share", "cost_usd", "saved_usd"),
     "cache": ("calls", "input_total", "cache_read", "cache_share", "predicted_read", "saved_usd"),
     "routing": ("calls", "attempts", "failed", "retries", "output", "cost_usd"),
-    "latency": ("count", "p50_ms", "p95_ms", "p99_ms", "max_ms"),
+    "latency": ("count", *_TIMES),
 }
 
 
@@ -123,6 +124,6 @@ def _text(column: str, value: Any) -> str:
         return f"${Decimal(value):,.6f}"
     if column == "cache_share":
         return f"{float(value):.1%}"
-    if column.endswith("ms"):
+    if column in ("ms", *_TIMES):
         return f"{value:,.0f} ms"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from gateway.commands.remote import Remote, console, options, print_json
+from gateway.commands.remote import Remote, console, options, print_json, print_table
 
 
 def day(_: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
@@ -63,7 +63,7 @@ def _print(result: dict[str, Any]) -> None:
     table.add_section()
     for name in ("before", "after", "difference"):
         table.add_row(name, f"${result[name + '_usd']}")
-    console.print(table)
+    print_table(table)
     for name, attempts in result["missing"].items():
         click.echo(f"no price for {name}: {attempts:,} entries", err=True)
     if result["no_longer_priced"]:
