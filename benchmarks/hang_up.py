@@ -25,10 +25,10 @@ _EVERY_S = 0.02
 
 
 class _Server(asyncio.Protocol):
-    """Streams until its peer goes, or says nothing at all; `gone` is completed with the time of the hang-up."""
+    """Streams until its peer goes, or says nothing at all; tells when a call has come and when its peer has gone."""
 
-    def __init__(self, gone: dict[bytes, asyncio.Future[float]]) -> None:
-        self._gone = gone
+    def __init__(self, come: dict[bytes, asyncio.Event], gone: dict[bytes, asyncio.Future[float]]) -> None:
+        self._come, self._gone = come, gone
         self._name = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -39,6 +39,7 @@ class _Server(asyncio.Protocol):
         if at < 0:
             return
         self._name = data[at + 8 : data.index(b'"', at + 8)]
+        self._come[self._name].set()
         if b'"stream":true' in data:
             self._transport.write(_HEAD)  # type: ignore[attr-defined]
             self._stream()
@@ -56,13 +57,14 @@ class _Server(asyncio.Protocol):
 
 async def measure(mock_port: int, port: int, key: str, calls: int) -> list[float]:
     """Milliseconds from the client's close to the model server's notice."""
+    come: dict[bytes, asyncio.Event] = {}
     gone: dict[bytes, asyncio.Future[float]] = {}
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Server(gone), "127.0.0.1", mock_port)
+    server = await loop.create_server(lambda: _Server(come, gone), "127.0.0.1", mock_port)
     times = []
     for n in range(calls):
         name, stream = f"call-{n}", n % 2 == 0
-        gone[name.encode()] = loop.create_future()
+        come[name.encode()], gone[name.encode()] = asyncio.Event(), loop.create_future()
         body = json.dumps(
             {"model": "gpt-5.5", "user": name, "stream": stream, "messages": [{"role": "user", "content": "hi"}]},
             separators=(",", ":"),
@@ -72,7 +74,9 @@ async def measure(mock_port: int, port: int, key: str, calls: int) -> list[float
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n%s" % (key.encode(), len(body), body)
         )
-        await (reader.readuntil(b"toll ") if stream else asyncio.sleep(0.03))
+        await come[name.encode()].wait()
+        if stream:
+            await reader.readuntil(b"toll ")
         writer.close()
         left = time.perf_counter()
         times.append((await asyncio.wait_for(gone[name.encode()], 30) - left) * 1e3)

@@ -2,7 +2,7 @@
 
 `Transport` is all that the program knows of HTTP clients. `wire.py` has ours; `HttpxTransport` puts any of httpx's own behind
 it (proxies, HTTP/2, `httpx.MockTransport`). Errors are httpx's: only `ConnectError` and `ConnectTimeout` mean that nothing
-was sent. Why not httpx's `Request` and `Response`: making and reading them costs more than the call itself.
+was sent. Why not httpx's `Request` and `Response`: making and reading them was among the dearest steps of a call.
 """
 from __future__ import annotations
 
