@@ -100,7 +100,8 @@ class Booking:
         except JournalError as error:
             if self.hold is not None:
                 await self.via.budgets.settle(self.hold, entry.cost_nanos)
-            raise NotBooked("the answer cannot be booked safely, so it is not given out; the operator's log says why") from error
+            text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
+            raise NotBooked(text) from error
         if outcome.observed.pending and outcome.observed.response_id:
             late.keep(self.via, outcome.observed.response_id, entry, self.hold)
         elif self.hold is not None:
