@@ -26,7 +26,7 @@ from gateway.counting import Counting
 from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
-from gateway.ledger.journal import Journal
+from gateway.ledger.journal import Journal, Room
 from gateway.ledger.sql import SqlLedger, Store, upgrade
 from gateway.metering import prices
 from gateway.metrics import Metrics
@@ -122,7 +122,7 @@ async def _services(
     table = KeyTable(store)
     ring = KeyRing(pepper, await table.load())
     await _first_keys(settings, table, ring, keys_folder, demo_team)
-    journal = Journal(settings.data / "journal", settings.durability)
+    journal = Journal(settings.data / "journal", settings.durability, Room(most_bytes=settings.journal_max_mib * 2**20))
     ledger = SqlLedger(store, journal)
     await ledger.start(journal.recover())
     upstream = Upstream(transport or WireTransport())
