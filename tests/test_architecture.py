@@ -30,6 +30,8 @@ WITHOUT = {
     "gateway/backends/fleet.py": "tests/flow/test_policy.py sees its lanes",
     "gateway/backends/http.py": "tests/backends/test_wire.py speaks through it",
     "gateway/backends/probe.py": "tests/flow/test_faults.py sees lanes cool",
+    "gateway/workers/errors.py": "tests/workers/test_supervisor.py", "gateway/workers/far.py": "tests/workers/test_supervisor.py",
+    "gateway/workers/house.py": "tests/workers/test_supervisor.py",
     "gateway/web/admin.py": "tests/flow/test_front.py", "gateway/web/errors.py": "tests/flow/test_front.py",
     "gateway/web/books.py": "tests/test_rerate.py and tests/reconcile ask through it",
     "gateway/web/front.py": "tests/flow/test_front.py", "gateway/web/health.py": "tests/flow/test_front.py",
