@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from gateway.counting import Counting
 from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
-from gateway.ledger.journal import Journal
+from gateway.ledger.journal import Journal, Room
 from gateway.ledger.sql import SqlLedger, Store, upgrade
 from gateway.metering import prices
 from gateway.metrics import Metrics
@@ -46,32 +46,44 @@ from router_policies.files import PolicyStore
 from router_policies.types import Rates as LaneRates
 
 _RELOAD_S = 0.5
-_HOUSE_SEGMENT_BYTES = 1 << 20
+_HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
 """The house settles nothing itself."""
 _log = logging.getLogger("tollway")
 
-Asgi = Callable[[Any, Any, Any], Any]
+class Gateway:
+    """The ASGI application; `front` is its door for model calls, once it has started."""
+
+    def __init__(self, inner: Litestar, passthrough: Iterable[str]) -> None:
+        self.front: Front | None = None
+        self._inner = inner
+        self._passthrough = passthrough
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._passthrough):
+            await self.front(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await refuse_upgrade(receive, send)
+        else:
+            await self._inner(scope, receive, send)
 
 
 def build(
     settings: Settings, transport: Transport | None = None, demo_team: str | None = None, seat: Seat | None = None
-) -> Asgi:
-    """The ASGI application. Raises `BadFile` or `PriceFileError` for files that cannot be used.
+) -> Gateway:
+    """The program. Raises `BadFile` or `PriceFileError` for files that cannot be used.
 
     `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises. `seat`: this process is one of
     several workers, and what there may be only one of is at the house.
     """
     policies = PolicyStore(settings.policies)
     book = prices.load(settings.prices)
-    front_door: list[Front] = []
-
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         async with _services(settings, policies, book, transport, demo_team, seat) as services:
             holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
-            front_door.append(Front(servers, services.keys, services.metrics, settings.max_body_bytes))
+            gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
             app.state.services = services
             yield
             services.draining = True
@@ -89,15 +101,8 @@ def build(
         logging_config=None,
     )
 
-    async def front(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and takes(scope["path"], settings.passthrough):
-            await front_door[0](scope, receive, send)
-        elif scope["type"] == "websocket":
-            await refuse_upgrade(receive, send)
-        else:
-            await inner(scope, receive, send)
-
-    return front
+    gateway = Gateway(inner, settings.passthrough)
+    return gateway
 
 
 async def check(settings: Settings) -> None:
@@ -126,7 +131,7 @@ class _Stores:
 @asynccontextmanager
 async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) -> AsyncIterator[_Stores]:
     async with _database(settings, pepper, demo_team) as (store, table, ring):
-        journal = Journal(settings.data / "journal", settings.durability)
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
@@ -140,7 +145,7 @@ async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) 
 async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> AsyncIterator[_Stores]:
     async with seat.house() as house:
         ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
-        journal = Journal(settings.data / "journal", settings.durability)
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
         await house.move_in(journal.writer)
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
@@ -172,7 +177,7 @@ async def _database(
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
     async with _database(settings, _pepper(settings), demo_team) as (store, _, _):
-        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_SEGMENT_BYTES)
+        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
@@ -263,6 +268,10 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
     await table.insert(record, actor="start")
     ring.put(record)
+
+
+def _room(settings: Settings) -> Room:
+    return Room(most_bytes=settings.journal_max_mib * 2**20)
 
 
 def _pepper(settings: Settings) -> bytes:

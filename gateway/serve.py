@@ -111,13 +111,13 @@ def run(config: Settings, host: str, port: int, demo_team: str | None, workers: 
     _serve(asgi, config.drain_s, sock)
 
 
-def _serve(asgi: app.Asgi, drain_s: float, sock: socket.socket) -> None:
+def _serve(asgi: app.Gateway, drain_s: float, sock: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when all is over; it has been obeyed then
         signal.signal(number, lambda *_: None)
     server(asgi, drain_s).run(sockets=[sock])
 
 
-def _supervise(config: Settings, host: str, port: int, demo_team: str | None, asgi: app.Asgi, seat: Seat) -> int:
+def _supervise(config: Settings, host: str, port: int, demo_team: str | None, asgi: app.Gateway, seat: Seat) -> int:
     """Several processes on one port; the program as it has been read and checked is forked into each."""
     bind(host, port, "--port").close()  # a socket to be shared would be let in beside another program's
     first = bind(host, port, "--port", shared=_DEALT)
@@ -142,7 +142,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:
+def server(asgi: app.Gateway, drain_s: float) -> uvicorn.Server:
     """The HTTP server, as tests run it too."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -150,6 +150,7 @@ def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:
             loop="uvloop",
             http=GuardedProtocol,
             access_log=False,
+            proxy_headers=False,
             log_config=None,
             server_header=False,
             timeout_keep_alive=75,

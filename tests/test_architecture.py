@@ -32,6 +32,7 @@ WITHOUT = {
     "gateway/backends/probe.py": "tests/flow/test_faults.py sees lanes cool",
     "gateway/workers/errors.py": "tests/workers/test_supervisor.py", "gateway/workers/far.py": "tests/workers/test_supervisor.py",
     "gateway/workers/house.py": "tests/workers/test_supervisor.py",
+    "gateway/web/door.py": "tests/flow, tests/web/test_guard.py",
     "gateway/web/admin.py": "tests/flow/test_front.py", "gateway/web/errors.py": "tests/flow/test_front.py",
     "gateway/web/books.py": "tests/test_rerate.py and tests/reconcile ask through it",
     "gateway/web/front.py": "tests/flow/test_front.py", "gateway/web/health.py": "tests/flow/test_front.py",
