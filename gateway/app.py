@@ -31,7 +31,8 @@ from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal, Room
-from gateway.ledger.sql import SqlLedger, Store, upgrade
+from gateway.ledger.schema import upgrade
+from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
@@ -109,11 +110,7 @@ async def check(settings: Settings) -> None:
     """Tries what a start needs of the machine, so that a failure is one sentence. Raises `OSError`, `ValueError`,
     `SchemaError` or SQLAlchemy's errors."""
     _pepper(settings)
-    store = Store(settings.database_url)
-    try:
-        await upgrade(store)
-    finally:
-        await store.close()
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,9 +160,9 @@ async def _database(
     settings: Settings, pepper: bytes, demo_team: str | None
 ) -> AsyncIterator[tuple[Store, KeyTable, KeyRing]]:
     """The one writing connection, its schema brought up to date and first keys made."""
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
     store = Store(settings.database_url)
     try:
-        await upgrade(store)
         table = KeyTable(store)
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
