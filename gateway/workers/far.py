@@ -20,8 +20,9 @@ from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger
-from gateway.metrics import Metrics, merged
+from gateway.metrics import Metrics
 from gateway.workers.errors import CODECS
+from gateway.workers.figures import merged
 from gateway.workers.link import Link, Stub, connect, methods
 
 _IDS = msgspec.msgpack.Decoder(list[str])
