@@ -20,6 +20,7 @@ from gateway.metrics import Metrics
 from gateway.normalize.first_form import FirstForms
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
 
@@ -48,4 +49,6 @@ class Services:
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
+    house: FarHouse | None = None
+    """Where this process is one of several workers."""
     draining: bool = False
