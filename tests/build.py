@@ -36,7 +36,7 @@ rows = [
   {model = "m-*", tier = "priority", input = "4", cached = "1", write_5m = "5", write_1h = "8", output = "20"},
 ]
 """
-PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}}
+PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}, "explore": 0}
 """A team's policy that allows everything and leaves nothing to chance."""
 
 
