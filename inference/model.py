@@ -51,7 +51,7 @@ class Llama:
         self._head = Linear(head, self.choice.kind, self.groups)
         self._embedding = embedding.dense if self.choice.kind == "fp32" else embedding.dense.half()
         self._norm = weights.vector("output_norm.weight")
-        self._cos, self._sin = _rotary(config)
+        self._rotary = _rotary(config)
 
     @property
     def groups(self) -> RowGroups:
@@ -64,17 +64,17 @@ class Llama:
 
     def forward(self, batch: Batch, cache: KVCache) -> Tensor:
         """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
-        eps, width = self.config.eps, (self.config.width,)
+        eps, width, heads = self.config.eps, (self.config.width,), self.heads
         x = self._embedding[batch.ids].float()
-        cos, sin = self._cos[batch.positions][:, None], self._sin[batch.positions][:, None]
+        turns = self._turns(batch.positions)
+        plan = self.attention.plan(batch.spans, cache)
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
-            q, kv = self._split(qkv, cos, sin)
-            cache.write(index, batch.slots, kv)
-            attended = self.attention(index, q, cache, batch.spans)
-            x = x + layer.out(attended.view(-1, *width))
+            rows = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps)).view(len(x), -1, heads.size)
+            torch.view_as_complex(rows[:, : heads.query + heads.key].view(len(x), -1, heads.size // 2, 2)).mul_(turns)
+            cache.write(index, batch.slots, rows[:, heads.query :])
+            x += layer.out(self.attention(index, rows[:, : heads.query], cache, plan))
             gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
-            x = x + layer.down(F.silu(gate).mul_(up))
+            x += layer.down(F.silu(gate).mul_(up))
         return self.logits(x[batch.wanted])
 
     def logits(self, x: Tensor) -> Tensor:
@@ -85,14 +85,12 @@ class Llama:
         x = F.pad(x, (0, 0, 0, self.groups.padded(rows) - rows))
         return self._head(F.rms_norm(x, (self.config.width,), self._norm, self.config.eps))[:rows]
 
-    def _split(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Fused rows to rotated queries, and rotated keys beside values."""
-        queries, keys, size = self.heads.query, self.heads.key, self.heads.size
-        rows = qkv.view(-1, queries + 2 * keys, size)
-        low, high = rows[:, : queries + keys].chunk(2, -1)
-        turned = torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
-        kv = torch.stack((turned[:, queries:], rows[:, queries + keys :]), 1)
-        return turned[:, :queries].contiguous(), kv
+    def _turns(self, positions: Tensor) -> Tensor:
+        """What to multiply queries and keys with, as complex pairs: the rotation, and for queries the scale as well."""
+        heads = self.heads
+        turns = self._rotary[positions][:, None].repeat(1, heads.query + heads.key, 1)
+        turns[:, : heads.query] *= heads.size**-0.5
+        return turns
 
     def _layer(self, weights: Weights, index: int) -> _Layer:
         def name(part: str) -> str:
@@ -122,9 +120,9 @@ def _choose(weights: Weights, kind: str) -> Choice:
     return choose(kind, samples)
 
 
-def _rotary(config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for every position, [context, half a head], computed in float64."""
+def _rotary(config: ModelConfig) -> Tensor:
+    """A complex number of length 1 for every position and pair, [context, half a head], computed in float64."""
     half = config.head_size // 2
     speeds = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = torch.arange(config.context, dtype=torch.float64)[:, None] * speeds
-    return angles.cos().float(), angles.sin().float()
+    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)

@@ -65,7 +65,7 @@ def load(options: argparse.Namespace) -> Served:
     config = read_config(file)
     tokenizer = Tokenizer(file.meta)
     with torch.inference_mode():
-        model = Llama(config, GGUFWeights(file, config), options.weights)
+        model = Llama(config, GGUFWeights(file), options.weights)
     digest = file_hash(path)
     engine = Engine(
         model,

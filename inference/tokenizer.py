@@ -63,7 +63,7 @@ class Tokenizer:
             raise BadValue(f"pre-tokenizer {meta.get('tokenizer.ggml.pre')!r} is unknown")
         tokens, kinds = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
         ranks, special = _vocabulary(tokens, kinds)
-        self._encoding = tiktoken.Encoding("gguf", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+        self.encoding = tiktoken.Encoding("gguf", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
         self._unwritable = _unwritable(ranks)
         self._bytes = [b""] * len(tokens)
         for piece, index in ranks.items():
@@ -78,7 +78,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Plain text: nothing in it becomes a control token; characters the vocabulary cannot write become U+FFFD."""
-        return self._encoding.encode_ordinary(self._unwritable.sub("\ufffd", text))
+        return self.encoding.encode_ordinary(self._unwritable.sub("\ufffd", text))
 
     def encode_chat(self, turns: Sequence[Turn], opening: Sequence[str] = ()) -> list[int]:
         """A conversation, then the header of the answer, then what the answer is made to begin with."""

@@ -1,7 +1,7 @@
 """Where a model's numbers come from: a GGUF file, or a dictionary of tensors in tests.
 
-GGUF stores the rows of `attn_q` and `attn_k` for interleaved rotary pairs; ours are half-split, so the rows of each
-head are re-ordered here, once, for dense weights and for raw blocks alike.
+Rotary pairs are neighbours here: rows 2i and 2i + 1 of a head of `attn_q` and `attn_k` turn together, as a llama GGUF
+file has them.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -54,7 +53,7 @@ class Weights(Protocol):
 
 
 class TensorWeights:
-    """Weights from plain tensors, rows already half-split."""
+    """Weights from plain tensors, named as in a GGUF file."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
@@ -72,12 +71,11 @@ class TensorWeights:
 class GGUFWeights:
     """Weights from a GGUF file, dequantized; raw Q4_1 blocks go along where all stacked parts have them."""
 
-    def __init__(self, file: GGUF, config: ModelConfig) -> None:
-        self._file, self._config = file, config
+    def __init__(self, file: GGUF) -> None:
+        self._file = file
 
     def matrix(self, *names: str) -> Matrix:
-        orders = [self._order(name) for name in names]
-        dense = [self._file.dequantize(name)[order] for name, order in zip(names, orders, strict=True)]
+        dense = [self._file.dequantize(name) for name in names]
         blocks = all(self._file.info(name).kind == "Q4_1" for name in names)
         return Matrix(torch.from_numpy(np.concatenate(dense)), partial(self._q41, names) if blocks else None)
 
@@ -88,17 +86,9 @@ class GGUFWeights:
         return name in self._file.tensors
 
     def _q41(self, names: Sequence[str]) -> Q41:
-        parts = [(self._file.q41(name), self._order(name)) for name in names]
-        q = np.concatenate([part.q[order] for part, order in parts])
-        d = np.concatenate([part.d[order] for part, order in parts])
-        m = np.concatenate([part.m[order] for part, order in parts])
+        parts = [self._file.q41(name) for name in names]
+        q, d, m = (np.concatenate([getattr(part, field) for part in parts]) for field in ("q", "d", "m"))
         return Q41(q, d, m)
-
-    def _order(self, name: str) -> npt.NDArray[np.intp] | slice:
-        if not name.endswith(("attn_q.weight", "attn_k.weight")):
-            return slice(None)
-        rows, size = self._file.info(name).shape[0], self._config.head_size
-        return np.arange(rows).reshape(-1, size // 2, 2).transpose(0, 2, 1).reshape(-1)
 
 
 def read_config(file: GGUF) -> ModelConfig:

@@ -86,8 +86,8 @@ def plain_logits(ids: Sequence[int]) -> Tensor:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + CONFIG.eps) * weight
 
     def turn(x: Tensor) -> Tensor:
-        low, high = x.chunk(2, -1)
-        return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+        even, odd = x[..., ::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
 
     x = t["token_embd.weight"][list(ids)]
     mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)
