@@ -69,7 +69,7 @@ def encode_prompt(body: Json, tokenizer: Tokenizer, forced: Forced | None = None
     turns = [_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
     tools = _tools(body)
     if tools and body.get("tool_choice") != "none":
-        first = Turn("system", (tokenizer.format.system,))
+        first = Turn("system", (tokenizer.format.system or "",))
         if turns[0].role == "system":
             first = turns.pop(0)
         turns.insert(0, Turn("system", (*first.parts, "\n\n" + render_tools(tools))))

