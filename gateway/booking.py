@@ -190,7 +190,10 @@ class Booking:
             self.via.fleet.stale()
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             ttl_s = _OWN_CACHE_TTL_S if self.target.cache_salt else _CACHE_TTL_S
-            self.via.index.learn(self.target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+            self.via.index.learn(
+                entry.team, self.target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s,
+                cached=tokens.cache_read,
+            )  # fmt: skip
         if self.target.dialect == _STORING and outcome.observed.response_id:
             self.via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         self.via.metrics.attempt(
