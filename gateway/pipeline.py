@@ -11,8 +11,9 @@ import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway import dialects
 from gateway.attempt import Attempt, Outcome, TryNext
@@ -39,6 +40,7 @@ from router_policies.types import Ask, Decision, Lane, Ranked
 
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
+_CONTROL = bytes(range(32)) + b"\x7f"
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
 
 
@@ -54,11 +56,11 @@ class Pipeline:
         via = self._via
         policy = via.policies.current.for_team(call.tenant.team)
         plan = self.plan(call, policy)
-        via.metrics.in_flight.inc()
+        via.metrics.in_flight += 1
         try:
             await self._attempts(plan, policy, client)
         finally:
-            via.metrics.in_flight.dec()
+            via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -110,13 +112,12 @@ class Pipeline:
     ) -> Normalized:
         rules, via, sketch, team = policy.normalize, self._via, call.sketch, call.tenant.team
         bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
-        as_it_came = Normalized(call.body, sketch.spans, parts, ())
         if rules.level == "off" or bypass:
-            return as_it_came
+            return Normalized(call.body, sketch.spans, parts, ())
         held = levers.held("normalize", team, talk.id, rules.hold_out)
         arms = [note(levers.arms(talk.id, {"normalize": held}))] if rules.hold_out and talk.id else []
         if held:
-            return replace(as_it_came, changes=arms)
+            return Normalized(call.body, sketch.spans, parts, arms)
         view = View(
             domain=team,
             level=rules.level,
@@ -132,7 +133,7 @@ class Pipeline:
             native=lambda: any(via.fleet.road(one.key, call.dialect).native for one in lanes if model in one.models),
         )
         done = normalize(via.forms, view)
-        return replace(done, changes=[*arms, *done.changes]) if arms else done
+        return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
@@ -166,7 +167,8 @@ class Pipeline:
         via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
-            plan=plan, via=via, number=number, ranked=ranked, target=target, predicted_read_tokens=predicted
+            plan=plan, via=via, number=number, id=f"{plan.call.id}-{number}", ranked=ranked, target=target,
+            predicted_read_tokens=predicted,
         )
         set_fields = dict(target.set_fields)
         if target.cache_salt:
@@ -275,7 +277,7 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
     return Forbidden(f"the team's policy leaves no lane for this call: {text}")
 
 
-def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
+def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     """Every lane's figures as they stood, for `tollway why`."""
     ranked = [
         {
@@ -288,7 +290,7 @@ def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
         }
         for one in decision.ranked
     ]
-    return [*ranked, *({"lane": no.lane.key, "refused": no.reason} for no in decision.refused)]
+    return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
 
 
 def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
@@ -304,4 +306,4 @@ def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
 
 
 def _header_safe(text: str) -> bytes:
-    return text.encode("ascii", "replace").translate(None, bytes(range(32)) + b"\x7f")[:1000]
+    return text.encode("ascii", "replace").translate(None, _CONTROL)[:1000]
