@@ -108,6 +108,11 @@ class Figures(NamedTuple):
     samples: int = 0
 
 
+def behind_s(in_flight: int, slots: int, service_s: float) -> float:
+    """Seconds until one of `slots` is free for a call that comes behind `in_flight` others."""
+    return max(in_flight + 1 - slots, 0) * service_s / slots
+
+
 class LaneFigures:
     """One lane's memory of its answers."""
 
