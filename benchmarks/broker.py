@@ -3,11 +3,10 @@
     python -m benchmarks.broker [--trace FILE ...] [--quick] [--json]
 
 Traces are read from ../shared/data where they lie (Azure code and conversation, Mooncake), cut into calls that interactive
-people,
-agents and batch jobs send (30 : 35 : 35 by conversation, dealt out by a hash). The menu has a provider's tiers at real price
-ratios
-(priority 2, standard 1, flex 0.5; a cached token costs a tenth) and a pool of one's own at 0.6 with a few slots. Routers are
-compared in dollars; a router that misses more deadlines than another is not cheaper, and the table says so.
+people, agents and batch jobs send (30 : 35 : 35 by conversation, dealt out by a hash). The menu
+(`router_policies/menus.py`) has a provider's tiers at real price ratios (priority 2, standard 1, flex 0.5; a cached token
+costs a tenth) and a pool of one's own at 0.6. Routers are compared in dollars; one that misses more deadlines is not
+cheaper, and the table says so.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from rich.table import Table
 
 from router_policies.backtest import router, run
 from router_policies.files import PolicySet, load_file
+from router_policies.menus import menu, rates
 from router_policies.policy import decide
 from router_policies.presets import default_policy
 from router_policies.rules import Klass, Policy
@@ -37,31 +37,12 @@ from router_policies.sensitivity import classify
 from router_policies.simulate import Cache, Choice, Reality, Recorded, Router, World, alone_s, misses
 from router_policies.tally import Sums
 from router_policies.traces import Mix, read
-from router_policies.types import Ask, ForecastOf, Lane, Rates, Served, Terms
+from router_policies.types import Ask, ForecastOf, Lane, Served, Terms
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 FAMILIES = ("azure_code.csv", "azure_conv.csv", "mooncake_conversation.jsonl", "mooncake_synthetic.jsonl")
 MIX = Mix({"interactive": 0.30, "agent": 0.35, "batch": 0.35})
 POLICY = Path(__file__).parent / "broker.yaml"
-
-
-def rates(factor: float) -> dict[str, Rates]:
-    """2.50, 0.25 and 15 dollars per million tokens at standard."""
-    return {"m": Rates(int(2_500_000 * factor), int(250_000 * factor), None, int(15_000_000 * factor))}
-
-
-def menu(slots: int) -> list[Reality]:
-    return [
-        Reality(key="provider/priority", backend="provider", name="priority", rates=rates(2.0), first_token_s=0.35,
-                prefill_s_per_token=4e-5, seconds_per_output_token=0.009, spread=0.3),
-        Reality(key="provider/standard", backend="provider", name="standard", rates=rates(1.0), first_token_s=0.6,
-                prefill_s_per_token=8e-5, seconds_per_output_token=0.018, spread=0.4),
-        Reality(key="provider/flex", backend="provider", name="flex", rates=rates(0.5), first_token_s=3.0,
-                prefill_s_per_token=2e-4, seconds_per_output_token=0.035, spread=0.8),
-        Reality(key="own/standard", backend="own", name="standard", rates=rates(0.6), first_token_s=0.2,
-                prefill_s_per_token=1e-4, seconds_per_output_token=0.025, spread=0.25, slots=slots, cache_ttl_s=3_600.0,
-                cache_tokens=3_000_000, cache_minimum=512),
-    ]  # fmt: skip
 
 
 # other routers
@@ -87,6 +68,10 @@ def _price(lane: Lane) -> int:
     return lane.models["m"].rates.uncached or 0
 
 
+def _busy(lane: Lane) -> float:
+    return lane.in_flight / (lane.slots or 100)
+
+
 def others(policy: Policy) -> dict[str, Router]:
     turn = cycle(range(1_000_000))
     standard, fast = ("provider/standard", "provider/priority"), ("provider/priority", "provider/standard")
@@ -96,7 +81,7 @@ def others(policy: Policy) -> dict[str, Router]:
         "all fast": fixed(policy, lambda ask, lanes, klass: _named(lanes, *fast)),
         "static by class": fixed(policy, lambda ask, lanes, klass: _named(lanes, *by_class[klass.name])),
         "round robin": fixed(policy, lambda ask, lanes, klass: lanes[next(turn) % len(lanes)]),
-        "least busy": fixed(policy, lambda ask, lanes, klass: min(lanes, key=lambda lane: lane.in_flight / (lane.slots or 100))),
+        "least busy": fixed(policy, lambda ask, lanes, klass: min(lanes, key=_busy)),
         "cheapest first": fixed(policy, lambda ask, lanes, klass: min(lanes, key=_price)),
         "cache affinity": fixed(policy, lambda ask, lanes, klass: max(
             lanes, key=lambda lane: (ask.cached.get(lane.key, 0), crc32(f"{ask.session} {lane.key}".encode())))),
@@ -108,10 +93,9 @@ def others(policy: Policy) -> dict[str, Router]:
 
 def bound(policy: Policy, calls: Sequence[Recorded], lanes: Sequence[Reality], allowed: int, seed: int, *, luck: bool) -> float:
     """Dollars below which no router can go. It knows every length beforehand, every cache holds what any lane ever computed,
-    and the
-    own pool's slots may be filled to the last second in any order (a fractional knapsack). With `luck` it also knows each wait
-    and puts its `allowed` misses where they save most; without, it keeps the policy's epsilon by the lanes' true
-    distributions."""
+    and the own pool's slots may be filled to the last second in any order (a fractional knapsack). With `luck` it
+    also knows each wait and puts its `allowed` misses where they save most; without, it keeps the policy's epsilon by
+    true distributions."""
     rng, warm = random.Random(seed), Cache(3_600.0, None)
     base, by_own, by_missing = 0.0, [], []
     for call in calls:
@@ -205,12 +189,12 @@ SCENARIOS = {"steady": steady, "load step": load_step, "outage": outage, "slowdo
 def family(path: Path, scenario: str, routers: Iterable[str], seed: int, console: Console) -> dict[str, Any]:
     policy = load_file(POLICY)
     calls = sorted(read(path, team=policy.team, mix=MIX), key=lambda call: call.at_s)
-    calls, lanes = SCENARIOS[scenario](calls, menu(slots=16))
+    calls, lanes = SCENARIOS[scenario](calls, menu())
     named = {"broker": router(PolicySet(policies={policy.team: policy}))} | others(policy)
     found: dict[str, Sums] = {}
     for name in routers:
         console.print(f"  {path.name}, {scenario}: {name} ...", end="\r", highlight=False)
-        found[name] = run(named[name], calls, lanes, calls[-1].at_s, seed).sums()
+        found[name] = run(named[name], calls, lanes, seed).sums()
     broker = found["broker"]
     row: dict[str, Any] = {"trace": path.name, "scenario": scenario, "calls": len(calls), "routers": {
         name: {"cost_usd": sums.cost_usd, "cost_and_wait_usd": sums.cost_usd + sums.waited_usd, "miss_share": sums.miss_share,

@@ -11,14 +11,14 @@ from router_policies.simulate import Choice, Reality, Recorded, Router, World
 from router_policies.tally import Tally
 from router_policies.types import Ask, ForecastOf, Lane
 
-_TOLD = 5_000
+_TOLD = 5_000  # calls between two words of progress
 
 
 def router(policies: PolicySet, learnt: Learnt | None = None) -> Router:
     """The decision of the gateway."""
 
     def route(ask: Ask, lanes: Sequence[Lane], forecast: ForecastOf) -> Choice:
-        decision = decide(policies.for_team(ask.team), ask, lanes, learnt, forecast)
+        decision = decide(policies.for_team(ask.team), ask, lanes, learnt, forecast, worded=False)
         if not decision.ranked:
             return Choice(None, decision.klass)
         best = decision.ranked[0]
@@ -28,11 +28,11 @@ def router(policies: PolicySet, learnt: Learnt | None = None) -> Router:
 
 
 def run(
-    route: Router, calls: Iterable[Recorded], lanes: Iterable[Reality], span_s: float, seed: int = 0,
+    route: Router, calls: Iterable[Recorded], lanes: Iterable[Reality], seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Tally:  # fmt: skip
-    """Sends all calls through a router. `span_s` is the trace's length; `progress` is told the calls done so far."""
-    tally = Tally(span_s)
+    """Sends all calls through a router. `progress` is told the calls done so far."""
+    tally = Tally()
     class_name = ""
 
     def named(ask: Ask, lanes: Sequence[Lane], forecast: ForecastOf) -> Choice:

@@ -52,20 +52,22 @@ def visible_models(policy: Policy, names: Iterable[str]) -> list[str]:
 
 
 def decide(
-    policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | None = None, forecast: ForecastOf | None = None
-) -> Decision:
-    """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons."""
+    policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | None = None, forecast: ForecastOf | None = None,
+    *, worded: bool = True,
+) -> Decision:  # fmt: skip
+    """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons. `worded`: whether the
+    reason is written out, which a replay of a million calls does not need."""
     verdict = classify(policy, ask, learnt)
     resolved = resolve_model(policy, ask.model)
     terms = _terms(policy, ask, verdict.klass, resolved.model, forecast)
     if resolved.refusal is not None:
         refused = [Refused(lane, resolved.refusal) for lane in lanes]
-        return _decision(terms, verdict, [], refused, denied=resolved.refusal)
+        return _decision(terms, verdict, [], refused, worded, denied=resolved.refusal)
     ranked, refused = _rank(ask, lanes, terms)
     fallbacks = policy.models.fallbacks.get(resolved.model)
     if fallbacks:
         ranked, refused = _with_fallbacks(ask, lanes, terms, fallbacks, ranked, refused)
-    return _decision(terms, verdict, ranked, refused)
+    return _decision(terms, verdict, ranked, refused, worded)
 
 
 def _with_fallbacks(
@@ -218,12 +220,12 @@ def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list
 
 
 def _decision(
-    terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused], denied: str | None = None
+    terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused], worded: bool, denied: str | None = None
 ) -> Decision:
     total = terms.total_deadline_s
     return Decision(
         verdict.klass, terms.model, tuple(ranked), tuple(refused),
-        _one_line(denied or _reason(terms, verdict, ranked, refused)), terms.policy.version,
+        _one_line(denied or _reason(terms, verdict, ranked, refused)) if worded else "", terms.policy.version,
         denied, None if total is None else total * 1000, verdict.errors,
     )  # fmt: skip
 

@@ -70,7 +70,7 @@ class Reality:
     prices: Sequence[tuple[float, Mapping[str, Rates]]] = ()  # from when on
 
 
-class Served_(NamedTuple):
+class Outcome(NamedTuple):
     """How a call went."""
 
     lane: str
@@ -170,12 +170,12 @@ class World:
         self._done: list[tuple[float, int, int, Recorded, str, float, float, float, int]] = []
         self._count = 0
 
-    def run(self, calls: Iterable[Recorded], route: Router) -> Iterable[tuple[Recorded, Served_ | None]]:
+    def run(self, calls: Iterable[Recorded], route: Router) -> Iterable[tuple[Recorded, Outcome | None]]:
         """Calls must come in order of time. None: no lane could serve."""
         for call in calls:
             yield call, self._call(call, route)
 
-    def _call(self, call: Recorded, route: Router) -> Served_ | None:
+    def _call(self, call: Recorded, route: Router) -> Outcome | None:
         now, views = call.at_s, self._views
         if self._done and self._done[0][0] <= now:
             self._finish(now)
@@ -209,7 +209,7 @@ class World:
                 found[lane.real.key] = tokens
         return found
 
-    def _serve(self, call: Recorded, place: int, choice: Choice, cached: int, steady: float, varied: float) -> Served_:
+    def _serve(self, call: Recorded, place: int, choice: Choice, cached: int, steady: float, varied: float) -> Outcome:
         lane, now = self._lanes[place], call.at_s
         real, klass, start = lane.real, choice.klass, now
         uncached, output = call.prompt_tokens - cached, call.output_tokens
@@ -230,7 +230,7 @@ class World:
         if real.slots is not None:
             self._look(place)
         heapq.heappush(self._done, (now + total, self._count, place, call, klass.name, first, total, backlog, uncached))
-        return Served_(
+        return Outcome(
             real.key, klass, cost, uncached, cached, output, first, total, start - now, missed,
             choice.expected_cost_usd, choice.expected_wait_s,
         )  # fmt: skip

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from router_policies.simulate import Recorded, Served_
+from router_policies.simulate import Outcome, Recorded
 
 STRETCHES = 64
-RESAMPLES = 400
+RESAMPLES = 200
 _STEP = math.log(1.02)
 
 Figure = Callable[["Sums"], float]
@@ -36,7 +36,7 @@ class Sums:
     first_token: Counter[int] = field(default_factory=Counter)  # logarithms, in steps of 2 %
     lanes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, served: Served_ | None) -> None:
+    def add(self, served: Outcome | None) -> None:
         self.calls += 1
         if served is None:
             self.refused += 1
@@ -51,11 +51,18 @@ class Sums:
         self.first_token[round(math.log(max(served.first_token_s, 1e-4)) / _STEP)] += 1
         self.lanes[served.lane] += 1
 
-    def plus(self, other: Sums) -> None:
-        for name in ("calls", "refused", "missed", "cost_usd", "waited_usd", "uncached", "cached", "output"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.first_token.update(other.first_token)
-        self.lanes.update(other.lanes)
+    def plus(self, other: Sums, times: int = 1) -> None:
+        self.calls += other.calls * times
+        self.refused += other.refused * times
+        self.missed += other.missed * times
+        self.cost_usd += other.cost_usd * times
+        self.waited_usd += other.waited_usd * times
+        self.uncached += other.uncached * times
+        self.cached += other.cached * times
+        self.output += other.output * times
+        for mine, theirs in ((self.first_token, other.first_token), (self.lanes, other.lanes)):
+            for name, count in theirs.items():
+                mine[name] += count * times  # type: ignore[index]
 
     @property
     def miss_share(self) -> float:
@@ -80,19 +87,26 @@ FIGURES: dict[str, Figure] = {
 
 
 class Tally:
-    """All calls of a run, by stretch of time, team and class."""
+    """All calls of a run, by stretch of time, team and class. Stretches double in length as the trace goes on."""
 
-    def __init__(self, span_s: float) -> None:
-        self._span_s = max(span_s, 1e-9)
+    def __init__(self) -> None:
+        self._width_s = 1.0
         self._cells: dict[tuple[int, str, str], Sums] = {}
 
-    def add(self, call: Recorded, served: Served_ | None, class_name: str) -> None:
-        stretch = min(int(call.at_s / self._span_s * STRETCHES), STRETCHES - 1)
-        key = (stretch, call.team, class_name)
+    def add(self, call: Recorded, served: Outcome | None, class_name: str) -> None:
+        while call.at_s >= self._width_s * STRETCHES:
+            self._double()
+        key = (int(call.at_s / self._width_s), call.team, class_name)
         cell = self._cells.get(key)
         if cell is None:
             cell = self._cells[key] = Sums()
         cell.add(served)
+
+    def _double(self) -> None:
+        self._width_s *= 2
+        old, self._cells = self._cells, {}
+        for (stretch, team, name), cell in old.items():
+            self._cells.setdefault((stretch // 2, team, name), Sums()).plus(cell)
 
     def groups(self) -> list[tuple[str, str]]:
         return sorted({(team, name) for _, team, name in self._cells})
@@ -116,12 +130,12 @@ def resampled(tallies: Sequence[Tally], group: tuple[str, str] | None = None, se
     cells = [[tally.sums(group, [n]) for n in range(STRETCHES)] for tally in tallies]
     found = []
     for _ in range(RESAMPLES):
-        drawn = rng.choices(range(STRETCHES), k=STRETCHES)
+        drawn = Counter(rng.choices(range(STRETCHES), k=STRETCHES))
         totals = []
         for stretches in cells:
             total = Sums()
-            for n in drawn:
-                total.plus(stretches[n])
+            for n, times in drawn.items():
+                total.plus(stretches[n], times)
             totals.append(total)
         found.append(totals)
     return found
