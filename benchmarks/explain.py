@@ -139,9 +139,9 @@ def _history(case: Case) -> range:
 
 
 def _old_message(case: Case, rng: random.Random) -> int:
-    texts = [n for n in _history(case) if isinstance(case.second["messages"][n]["content"], str)
-             and any(word.isalpha() and len(word) > 3 for word in case.second["messages"][n]["content"].split(" "))]  # fmt: skip
-    return rng.choice(texts)
+    texts = {n: case.second["messages"][n]["content"] for n in _history(case)}
+    worded = [n for n, text in texts.items() if any(word.isalpha() and len(word) > 3 for word in (text or "").split(" "))]
+    return rng.choice(worded)
 
 
 def _cut(case: Case, rng: random.Random) -> None:
@@ -226,8 +226,8 @@ def ask(history: History, case: Case) -> tuple[Miss | None, float, float]:
     links, body = _sent(case.second, model)
     asked = time.process_time()
     found = explain(
-        history, "team", links, model, body, pool=case.call.get("pool", "pool"), provider="openai",
-        at_us=case.call.get("at_us", 1_000_000_000 + _TURN_US), tokens=case.call.get("tokens", len(body) // 4), read=0, ttl_s=_TTL_S,
+        history, "team", links, model, body, pool=case.call.get("pool", "pool"), provider="openai", read=0, ttl_s=_TTL_S,
+        at_us=case.call.get("at_us", 1_000_000_000 + _TURN_US), tokens=case.call.get("tokens", len(body) // 4),
     )  # fmt: skip
     return found, (noted - began) * 1e6, (time.process_time() - asked) * 1e6
 
@@ -306,8 +306,10 @@ def main(sessions: Path, seed: int, as_json: bool) -> None:
     Console().print(table)
     for line in found["wrong"]:
         click.echo(f"wrong: {line}")
-    click.echo(f"{found['cases']} cases of {found['kinds']} kinds: kind right {found['kind_right']:.1%}, place right {found['place_right']:.1%}")
-    click.echo(f"CPU: noting a call {found['note_us']:.0f} us, explaining a miss {found['explain_us']:.0f} us; {found['history_bytes']:,} bytes kept")
+    right = f"kind right {found['kind_right']:.1%}, place right {found['place_right']:.1%}"
+    click.echo(f"{found['cases']} cases of {found['kinds']} kinds: {right}")
+    cpu = f"noting a call {found['note_us']:.0f} us, explaining a miss {found['explain_us']:.0f} us"
+    click.echo(f"CPU: {cpu}; {found['history_bytes']:,} bytes kept")
 
 
 if __name__ == "__main__":

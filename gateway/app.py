@@ -37,6 +37,8 @@ from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline
+from gateway.prefix.history import History
+from gateway.prefix.index import PrefixIndex
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.web import admin, books, errors, health, routes
@@ -211,6 +213,8 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
+        index=PrefixIndex(settings.prefix_index_mb << 20),
+        history=History(settings.explain_mb << 20),
             rates=Rates() if seat is None else Rates(share=1 / seat.workers),
             house=stores.house,
         )

@@ -18,6 +18,7 @@ from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
+from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from gateway.workers.far import FarHouse
@@ -45,6 +46,7 @@ class Services:
     rates: Rates = field(default_factory=Rates)
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)

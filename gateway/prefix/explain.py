@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from gateway.dialects.parts import Part, role_of, unmarked
 from gateway.prefix.chain import Chain
 from gateway.prefix.difference import Difference, between
-from gateway.prefix.history import History, Talk, split_tools
+from gateway.prefix.history import USUAL, History, Talk, split_tools
 from gateway.prefix.outline import likeness, outline
 
 MINIMUM_TOKENS = {"openai": 1_024, "azure": 1_024, "anthropic": 1_024, "bedrock": 1_024, "qwen": 1_024, "google": 1_024}
 """What a provider caches at least; some models ask for more (provider-caching, 4.2, 6.1, 8.1)."""
-_ENOUGH = 0.8
-"""A read of this share of what was there is a hit: caches count in blocks."""
 _ALIKE = 0.5
 _SETTINGS = frozenset({
     "response_format", "parallel_tool_calls", "reasoning_effort", "verbosity", "text", "reasoning", "output_config",
@@ -72,7 +70,7 @@ def explain(
 
 
 def _miss(kind: str, path: str, start: int, end: int, would: int, read: int, earlier: Talk) -> Miss | None:
-    if read >= _ENOUGH * would:
+    if read >= USUAL * would:
         return None
     return Miss(kind, path, start, end, would, would - read, earlier.at_us)
 

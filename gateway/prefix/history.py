@@ -20,6 +20,8 @@ from gateway.prefix.outline import Outline, outline, part_id
 MAX_BYTES = 32 * 1024 * 1024
 _PART_BYTES, _TALK_BYTES = 24, 700
 _RECENT = 8
+USUAL = 0.8
+"""A read of this share of what was there is a hit: caches count in blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,13 @@ class History:
         del recent[:-_RECENT]
         while self.bytes > self._most and self._talks:
             self._forget()
+
+    def worth(self, domain: str, chain: Chain, read: int) -> bool:
+        """False if this prompt goes on from its conversation's last one and most of that was read: the usual turn."""
+        talk = self._talks.get((domain, chain.session))
+        if not self._most:
+            return False
+        return talk is None or talk.keys != chain.keys[: len(talk.keys)] or read < USUAL * talk.tokens
 
     def candidates(self, domain: str, session: str, ids: Sequence[int]) -> list[Talk]:
         """Earlier conversations that this prompt may go on from or share its beginning with, the same one first."""
