@@ -27,13 +27,16 @@ from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal
+from gateway.ledger.rollups import Roller
 from gateway.ledger.sql import SqlLedger, Store, upgrade
 from gateway.metering import prices
+from gateway.metering.named import named
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.upkeep import Upkeep
 from gateway.web import admin, books, errors, health, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from router_policies.files import PolicyStore
@@ -137,10 +140,13 @@ async def _services(
         salt=pepper,
     )
     reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
+    upkeep = Upkeep(Roller(store, named(book)))
+    upkeep.start()
     try:
         yield services
     finally:
         reload.cancel()
+        await upkeep.close()
         await upstream.aclose()
         await ledger.close()
         journal.close()
