@@ -69,9 +69,11 @@ class LaneSettings(_Part):
     priced_as: str | None = Field(None, description="tier of the price row, where the answer does not name one")
     batch: bool = Field(False, description="its calls are billed at batch prices, whatever tier the answers name")
     max_in_flight: int | None = Field(None, gt=0, description="calls at once; more go to another lane")
+    slots: int | None = Field(None, gt=0, description="calls that an own pool serves side by side; more wait in its queue")
     first_token_ms: Ms = Field(500.0, description="first guess of the time to the first token of a short prompt")
     prefill_tokens_per_s: Number = Field(5_000.0, description="first guess of how fast a prompt is read")
     ms_per_output_token: Ms = Field(20.0, description="first guess of the time per generated token")
+    spread: float = Field(0.5, ge=0.0, le=3.0, description="first guess of how far times stray: sigma of their logarithm")
 
 
 class ModelSettings(_Part):
@@ -149,6 +151,9 @@ class File(_Part):
     database_url: str | None = Field(
         None, pattern=r"^(sqlite|postgres|postgresql)://", description="sqlite:///FILE or postgresql://...; default: in DATA"
     )
+    database_upgrade: Literal["start", "command"] = Field(
+        "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
+    )
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
@@ -157,6 +162,9 @@ class File(_Part):
     keepalive_ms: float = Field(15_000.0, ge=0, description="silence in a stream after which a ping is sent; 0 is never")
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
+    )
+    journal_max_mib: int = Field(
+        4096, ge=64, description="most that the journal may hold while the database does not take it; then new calls get 503"
     )
     drain_s: float = Field(30.0, gt=0, description="how long open answers may go on after SIGTERM")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -174,6 +182,7 @@ class Settings(BaseModel):
     prices: tuple[Path, ...]
     data: Path
     database_url: str
+    database_upgrade: Literal["start", "command"] = "start"
     admin_key: Secret | None
     max_body_bytes: int
     max_attempts: int
@@ -181,6 +190,7 @@ class Settings(BaseModel):
     max_retry_wait_ms: float
     keepalive_ms: float
     durability: Literal["process", "power"]
+    journal_max_mib: int
     drain_s: float
     log_level: str
 
@@ -207,7 +217,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         policies=(folder / file.policies).resolve() if file.policies else SHIPPED_POLICIES,
         prices=tuple((folder / p).resolve() for p in file.prices),
         data=data,
-        database_url=file.database_url or f"sqlite:///{data / 'tollway.db'}",
+        database_url=database_url(file, folder),
+        database_upgrade=file.database_upgrade,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
@@ -215,9 +226,15 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         max_retry_wait_ms=file.max_retry_wait_ms,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
+        journal_max_mib=file.journal_max_mib,
         drain_s=file.drain_s,
         log_level=file.log_level,
     )
+
+
+def database_url(file: File, folder: Path) -> str:
+    """Where ledger and keys are."""
+    return file.database_url or f"sqlite:///{(folder / file.data).resolve() / 'tollway.db'}"
 
 
 def _passthrough(file: File) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from gateway.core.usage import WRITE_TTLS
 from gateway.metering.charge import WRITES
@@ -12,11 +13,16 @@ TokenRates = Mapping[str, int]
 """`input`, `cached`, `write_5m` and so on, `output` -> pico-dollars a token, the surcharge of a place included."""
 
 
-def named(book: PriceBook) -> Callable[[Sequence[str]], TokenRates | None]:
-    """A function from ids of rows to rates; None where several rows were used together, or one is no longer there."""
-    rows = {row.id: row for row in book.rows()}
+def named(load: Callable[[], PriceBook]) -> Callable[[Sequence[str]], TokenRates | None]:
+    """A function from ids of rows to rates; None where several rows were used together, or one is no longer there. The book is
+    loaded when the first row is asked for."""
+
+    @cache
+    def book() -> Mapping[str, Row]:
+        return {row.id: row for row in load().rows()}
 
     def rates(ids: Sequence[str]) -> TokenRates | None:
+        rows = book()
         known = [rows[id] for id in ids if id in rows]
         if len(known) != 1 or len(ids) > 2:
             return None

@@ -16,7 +16,8 @@ from pathlib import Path
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
 from gateway.ledger.rollup_tables import LATENCY, RATES, ROLLUP, STATE
-from gateway.ledger.sql import Store, insert_entries, upgrade
+from gateway.ledger.schema import upgrade
+from gateway.ledger.sql import Store, insert_entries
 from gateway.ledger.tables import LEDGER
 
 DAY_US = 86_400_000_000
@@ -160,7 +161,7 @@ def write(place: Path | str, some: Iterable[Entry]) -> str:
 
 async def _write(url: str, some: list[Entry]) -> None:
     store = Store(url)
-    await upgrade(store)
+    await upgrade(store.url)
     async with store.begin() as connection:
         for table in (LEDGER, ROLLUP, LATENCY, STATE, RATES):
             await connection.execute(table.delete())

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.ledger import journal as module
-from gateway.ledger.journal import Durability, Journal, JournalError
+from gateway.ledger import spool
+from gateway.ledger.journal import Durability, Journal, JournalError, Room
 from tests.ledger.generate import entry
 
 
@@ -47,14 +48,14 @@ async def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:
 
 async def test_files_go_once_all_in_them_is_in_the_database(tmp_path: Path) -> None:
     """Oldest first; an attempt in flight keeps its file and those after it."""
-    journal = Journal(tmp_path, "process", segment_bytes=2_000)
-    journal.open_attempt("slow", {})
-    for n in range(30):
+    journal = Journal(tmp_path, "process", Room(2_000, 0))
+    journal.open_attempt(entry(id="slow"))
+    for n in range(10):
         await journal.settle(entry(id=f"a-{n}"))
     many = files(tmp_path).count(".journal")
-    assert many > 5
-    assert journal.unprojected == 30
-    journal.projected(f"a-{n}" for n in range(30))
+    assert 2 < many <= module.CARRY_SEGMENTS
+    assert journal.unprojected == 10
+    journal.projected(f"a-{n}" for n in range(10))
     assert files(tmp_path).count(".journal") >= many
     await journal.settle(entry(id="slow"))
     assert [e.id for e in journal.backlog()] == ["slow"]
@@ -66,7 +67,7 @@ async def test_files_go_once_all_in_them_is_in_the_database(tmp_path: Path) -> N
 
 async def test_an_attempt_that_never_settled_is_an_orphan_of_the_next_process(tmp_path: Path) -> None:
     first = Journal(tmp_path, "process")
-    first.open_attempt("a-7", {"team": "search", "call_id": "c-7"})
+    first.open_attempt(entry(id="a-7", call_id="c-7"))
     first.progress("a-7", 256)
     first.close()
     second = Journal(tmp_path, "process")
@@ -103,7 +104,7 @@ from tests.ledger.generate import entry
 async def main():
     journal = Journal(Path(sys.argv[1]), "process")
     for n in range(1_000_000):
-        journal.open_attempt(f"a-{n}", {})
+        journal.open_attempt(entry(id=f"a-{n}"))
         await journal.settle(entry(id=f"a-{n}"))
         print(f"a-{n}", flush=True)
 asyncio.run(main())
@@ -128,14 +129,14 @@ asyncio.run(main())
 
 async def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Space is taken ahead: where the next file does not fit, the caller is told, and what stands in the others is whole."""
-    journal = Journal(tmp_path, "process", segment_bytes=2_000)
+    journal = Journal(tmp_path, "process", Room(2_000, 0))
 
-    def full(fd: int, size: int) -> None:
+    def full(path: Path, size: int) -> int:
         raise OSError(28, "No space left on device")
 
     settled = 0
     with monkeypatch.context() as disk:
-        disk.setattr(module, "_allocate", full)
+        disk.setattr(spool, "make", full)
         while journal._segments[0].has_room(bytes(1_200)):
             await journal.settle(entry(id=f"a-{settled}"))
             settled += 1

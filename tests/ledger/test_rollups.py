@@ -4,11 +4,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry, rolled, rollups
@@ -89,7 +89,7 @@ def told(report: Reports) -> dict[str, Any]:
 
 def plain(sums: Sums) -> Any:
     bare = {name: 0 for name in ("uncached_nanos", "cache_read_nanos", "cache_write_nanos", "output_nanos")}
-    return sorted(str(replace(row, **bare)) for row in sums.rows), replace(sums.total, **bare)
+    return sorted(str(of_row(row, **bare)) for row in sums.rows), of_row(sums.total, **bare)
 
 
 def test_roll_ups_tell_what_the_ledger_tells(ledger: Any) -> None:
