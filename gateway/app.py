@@ -14,8 +14,11 @@ from typing import Any
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
+from gateway.access.people import People
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.upstream import Upstream
@@ -32,11 +35,14 @@ from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
+from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
 from gateway.services import Services
 from gateway.settings import Settings
-from gateway.web import admin, books, errors, health, routes
+from gateway.watch import Watch
+from gateway.web import admin, books, errors, health, people, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
+from gateway.web.sign_in import SignIn
 from router_policies.files import PolicyStore
 from router_policies.types import Rates
 
@@ -74,16 +80,22 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
-            app.state.services = services
+            app.state.services, sign_in.people = services, services.people
             yield
             services.draining = True
 
+    sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *books.HANDLERS],
+        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
         lifespan=[lifespan],
+        before_request=sign_in,
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
+            OperationalError: errors.on_database_away,
+            InterfaceError: errors.on_database_away,
+            OSError: errors.on_database_away,
+            PoolTimeout: errors.on_database_away,
             HTTPException: errors.on_http_error,
             Exception: errors.on_any_error,
         },
@@ -113,12 +125,14 @@ async def _services(
 ) -> AsyncIterator[Services]:
     settings.data.mkdir(parents=True, exist_ok=True)
     keys_folder = settings.data / "keys"
-    pepper = _secret_file(keys_folder / "pepper").encode()
+    pepper = (settings.key_pepper.reveal() if settings.key_pepper else _secret_file(keys_folder / "pepper")).encode()
     await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
     store = Store(settings.database_url)
     table = KeyTable(store)
     ring = KeyRing(pepper, await table.load())
     await _first_keys(settings, table, ring, keys_folder, demo_team)
+    people_table = PeopleTable(store)
+    known = People(await people_table.load())
     journal = Journal(settings.data / "journal", settings.durability, Room(most_bytes=settings.journal_max_mib * 2**20))
     ledger = SqlLedger(store, journal)
     await ledger.start(journal.recover())
@@ -127,6 +141,8 @@ async def _services(
         settings=settings,
         keys=ring,
         key_table=table,
+        people=known,
+        people_table=people_table,
         policies=policies,
         fleet=Fleet(settings, _rates_of(book)),
         upstream=upstream,
@@ -138,11 +154,14 @@ async def _services(
         metrics=Metrics(),
         salt=pepper,
     )
+    watch = Watch(ring, table, known, people_table)
+    watch.start()
     reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
     try:
         yield services
     finally:
         reload.cancel()
+        await watch.close()
         await upstream.aclose()
         await ledger.close()
         journal.close()
@@ -184,12 +203,16 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
     known = key_id(key)
     if known is None:
         raise ValueError(f"the {name} does not look like a Tollway key (tw_...); remove its file to have a new one made")
-    if any(record.id == known for record in ring.records()):
+    if (there := ring.record(known)) is not None:
+        if there.digest != ring.digest(key):
+            raise ValueError(f"the {name} is not the one in the database: replicas that share it need one `key_pepper`")
         return
     now_us = time.time_ns() // 1_000
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
-    await table.insert(record, actor="start")
-    ring.put(record)
+    try:
+        ring.put(await table.insert(record, actor="start"))
+    except IntegrityError:                      # another replica was first
+        ring.put(*await table.load())
 
 
 def _key_file(path: Path) -> str:

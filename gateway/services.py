@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
+from gateway.access.people import People
 from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
@@ -17,6 +18,7 @@ from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize.first_form import FirstForms
+from gateway.people_table import PeopleTable
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from router_policies.files import PolicyStore
@@ -29,6 +31,8 @@ class Services:
     settings: Settings
     keys: KeyRing
     key_table: KeyTable
+    people: People
+    people_table: PeopleTable
     policies: PolicyStore
     fleet: Fleet
     upstream: Upstream

@@ -19,6 +19,7 @@ import orjson
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.ledger import Entry
@@ -31,8 +32,10 @@ CHUNK_ROWS = 100
 BATCH_S = 0.25
 QUEUE = 20_000
 RETRY_S = 1.0
+COMMAND_S = 10.0
+"""Longest that a statement on PostgreSQL may take: a server that has stopped must not stop us."""
 
-AWAY = (OperationalError, InterfaceError, OSError)
+AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 """Errors of a database that cannot be reached or is busy, as against one that refuses a row."""
 
 log = logging.getLogger("tollway.ledger")
@@ -49,15 +52,18 @@ def async_url(url: str) -> URL:
 
 
 class Store:
-    """The one connection of this process that writes, to the ledger and to keys alike."""
+    """The connections of this process that write, to the ledger and to keys alike; on SQLite it is one."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        sqlite = async_url(url).get_backend_name() == "sqlite"
         self.engine: AsyncEngine = create_async_engine(
             async_url(url),
-            pool_size=1,
+            pool_size=1 if sqlite else 3,       # the projector's, and two for keys and people
             max_overflow=0,
+            pool_timeout=5,
             pool_pre_ping=True,
+            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S},
             json_serializer=dumps,
             json_deserializer=orjson.loads,
         )

@@ -39,6 +39,14 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     return on_gateway_error(request, kind(text))
 
 
+def on_database_away(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Nothing was changed: an audit row is written before each change, in the same transaction."""
+    _log.warning("%s: the database is away (%s)", request.url.path, type(error).__name__)
+    refusal = errors.Overloaded("the database is away; calls go on, but nothing can be looked up or changed", retry_after_s=5)
+    refusal.code = "database_unavailable"
+    return on_gateway_error(request, refusal)
+
+
 def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     _log.error("a request failed inside the gateway", exc_info=error)
     return on_gateway_error(request, errors.GatewayError("the gateway failed on this request; its log says why"))
