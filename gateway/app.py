@@ -14,7 +14,7 @@ from typing import Any
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
-from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
@@ -92,10 +92,9 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
-            OperationalError: errors.on_database_away,
-            InterfaceError: errors.on_database_away,
-            OSError: errors.on_database_away,
-            PoolTimeout: errors.on_database_away,
+            DBAPIError: errors.on_database_error,
+            OSError: errors.on_database_error,
+            PoolTimeout: errors.on_database_error,
             HTTPException: errors.on_http_error,
             Exception: errors.on_any_error,
         },

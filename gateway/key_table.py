@@ -31,6 +31,11 @@ class KeyTable:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @property
+    def warning(self) -> str | None:
+        """What the database's own settings put at risk."""
+        return self._store.warning
+
     async def load(self, newer_than_us: int | None = None) -> list[KeyRecord]:
         """All keys, or those changed since about then."""
         wanted = select(*_COLUMNS)

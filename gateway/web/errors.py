@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 
 from gateway import dialects
 from gateway.core import errors
+from gateway.ledger.sql import is_away
 from gateway.web.front import error_headers
 from gateway.web.routes import dialect_of
 
@@ -39,8 +40,10 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     return on_gateway_error(request, kind(text))
 
 
-def on_database_away(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Nothing was changed: an audit row is written before each change, in the same transaction."""
+def on_database_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """While it is away nothing is changed: an audit row is written before each change, in the same transaction."""
+    if not is_away(error):
+        return on_any_error(request, error)
     _log.warning("%s: the database is away (%s)", request.url.path, type(error).__name__)
     refusal = errors.Overloaded("the database is away; calls go on, but nothing can be looked up or changed", retry_after_s=5)
     refusal.code = "database_unavailable"
