@@ -31,8 +31,7 @@ class KeyTable:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    @property
-    def warning(self) -> str | None:
+    async def warning(self) -> str | None:
         """What the database's own settings put at risk."""
         return self._store.warning
 
@@ -55,7 +54,7 @@ class KeyTable:
             await connection.execute(insert(KEYS).values({name: getattr(record, name) for name in _FIELDS}))
         return record
 
-    async def change(self, key_id: str, actor: str, **fields: Any) -> KeyRecord | None:
+    async def change(self, key_id: str, actor: str, fields: dict[str, Any]) -> KeyRecord | None:
         """The record as it is now; None if there is no such key."""
         return await self._change(key_id, actor, "key.change", fields)
 

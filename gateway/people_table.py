@@ -31,7 +31,7 @@ class PeopleTable:
             teams[row["user_id"]][row["team"]] = row["role"]
         return [Person(**row, teams=teams[row["id"]]) for row in rows]
 
-    async def add(self, issuer: str, subject: str, name: str, actor: str, *, admin: bool = False) -> Person:
+    async def add(self, issuer: str, subject: str, name: str, actor: str, admin: bool = False) -> Person:
         """A person, new or let in again."""
         async with self._store.begin() as connection:
             known = select(USERS).where(USERS.c.issuer == issuer, USERS.c.subject == subject)
@@ -73,7 +73,7 @@ class PeopleTable:
             rows = await connection.execute(wanted if team is None else wanted.where(PROJECTS.c.team == team))
             return [dict(row) for row in rows.mappings()]
 
-    async def set_project(self, team: str, name: str, actor: str, *, archived: bool = False) -> dict[str, Any]:
+    async def set_project(self, team: str, name: str, actor: str, archived: bool = False) -> dict[str, Any]:
         """Makes a project, brings it back, or puts it away."""
         now_us = time.time_ns() // 1_000
         place = (PROJECTS.c.team == team, PROJECTS.c.name == name)

@@ -11,16 +11,19 @@ from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.budgets import Budgets, Hold
 from gateway.key_table import KeyTable
+from gateway.lanes.traffic import Traffic
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
-from gateway.normalize.first_form import FirstForms
+from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.watch import Watch
+from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
 
@@ -33,6 +36,7 @@ class Services:
     key_table: KeyTable
     people: People
     people_table: PeopleTable
+    watch: Watch
     policies: PolicyStore
     fleet: Fleet
     upstream: Upstream
@@ -45,9 +49,12 @@ class Services:
     salt: bytes
     """Secret from which cache salts are made."""
     rates: Rates = field(default_factory=Rates)
-    forms: FirstForms = field(default_factory=FirstForms)
+    forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
+    house: FarHouse | None = None
+    """Where this process is one of several workers."""
     draining: bool = False

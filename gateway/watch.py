@@ -22,6 +22,8 @@ class Watch:
     def __init__(self, ring: KeyRing, keys: KeyTable, people: People, people_table: PeopleTable) -> None:
         self._ring, self._keys, self._people, self._people_table = ring, keys, people, people_table
         self._task: asyncio.Task[None] | None = None
+        self.warning: str | None = None
+        """What the database's own settings put at risk; None if nothing."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="key-watch")
@@ -36,6 +38,7 @@ class Watch:
         """Reads what is new. Raises SQLAlchemy's errors or `OSError` where the database is away."""
         self._ring.put(*await self._keys.load(self._ring.newest_us))
         self._people.replace(await self._people_table.load())
+        self.warning = await self._keys.warning()
 
     async def _run(self) -> None:
         while True:

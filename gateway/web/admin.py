@@ -145,7 +145,7 @@ async def change_key(
     _own(services, tenant, key_id)
     _check_expiry(data, time.time_ns() // 1_000)
     fields = data.model_dump(mode="json", exclude_unset=True)
-    record = await services.key_table.change(key_id, tenant.key_id, **fields) if fields else services.keys.record(key_id)
+    record = await services.key_table.change(key_id, tenant.key_id, fields) if fields else services.keys.record(key_id)
     assert record is not None
     services.keys.put(record)
     return _shown(record)

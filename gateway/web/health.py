@@ -25,8 +25,8 @@ def readyz(state: State) -> Response[dict[str, object]]:
         notes.append(f"database: {services.ledger.failing}; {services.ledger.lag} entries wait in the journal")
     if services.keys.stale:
         notes.append("keys: the database is away; keys used in the last 15 minutes go on, others get 503")
-    if services.key_table.warning:
-        notes.append(f"database: {services.key_table.warning}")
+    if services.watch.warning:
+        notes.append(f"database: {services.watch.warning}")
     stopped = services.journal.spool.refusal
     if stopped:
         notes.append(f"journal: {stopped}; no new call is taken")
@@ -47,6 +47,8 @@ async def metrics(state: State) -> bytes:
     services: Services = state.services
     services.metrics.ledger_lag.set(services.ledger.lag)
     services.metrics.reload_failures.set(len(services.policies.problems))
+    if services.house is not None:
+        return await services.house.metrics()
     return await asyncio.to_thread(services.metrics.render)
 
 
