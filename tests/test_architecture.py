@@ -45,7 +45,7 @@ WITHOUT = {
     "gateway/web/routes.py": "tests/flow/test_front.py and test_relay.py",
 }  # fmt: skip
 """Source files that are tested through the whole gateway, and where."""
-THEIRS = ("gateway/commands", "gateway/core", "gateway/demo", "gateway/dialects", "gateway/budgets", "gateway/ledger", "gateway/metering", "gateway/reconcile",
+THEIRS = ("gateway/backends/engines", "gateway/commands", "gateway/core", "gateway/demo", "gateway/dialects", "gateway/budgets", "gateway/ledger", "gateway/metering", "gateway/reconcile",
           "dashboard", "inference", "router_policies")  # fmt: skip
 """Folders whose tests are laid out by what they promise rather than by file."""
 
