@@ -35,6 +35,7 @@ from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
 from gateway.services import Services
+from router_policies.globs import first_match, globs
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
@@ -218,7 +219,9 @@ def cache_salt(secret: bytes, team: str) -> str:
 
 
 def _permit(call: Call, policy: Policy) -> None:
-    limits = policy.limits
+    limits, models = policy.limits, call.tenant.models
+    if models and first_match(globs(models), call.sketch.model) is None:
+        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
     asked = call.sketch.max_output_tokens

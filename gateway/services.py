@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
+from gateway.access.people import People
 from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
@@ -18,9 +19,11 @@ from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
+from gateway.people_table import PeopleTable
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
@@ -32,6 +35,9 @@ class Services:
     settings: Settings
     keys: KeyRing
     key_table: KeyTable
+    people: People
+    people_table: PeopleTable
+    watch: Watch
     policies: PolicyStore
     fleet: Fleet
     upstream: Upstream
