@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
+from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
+from gateway.budgets.redis import RedisBudgets
 from gateway.core.errors import GatewayError
 from gateway.counting import Counting
 from gateway.holds import Holds
@@ -32,8 +35,10 @@ from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline
+from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.spent import Spent
 from gateway.web import admin, books, errors, health, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from router_policies.files import PolicyStore
@@ -69,7 +74,7 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         async with _services(settings, policies, book, transport, demo_team) as services:
-            holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
+            holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
@@ -126,6 +131,8 @@ async def _services(
     ledger = SqlLedger(store, journal)
     await ledger.start(journal.recover())
     upstream = Upstream(transport or WireTransport())
+    books = reports.connect(settings.database_url)
+    budgets = _budgets(settings, Spent(books, ledger.flush, partial(_aliases, policies)))
     services = Services(
         settings=settings,
         keys=ring,
@@ -134,23 +141,40 @@ async def _services(
         fleet=Fleet(settings, _rates_of(book)),
         upstream=upstream,
         prices=book,
-        budgets=MemoryBudgets(),
+        budgets=budgets,
         journal=journal,
         ledger=ledger,
-        reports=reports.connect(settings.database_url),
+        reports=books,
         metrics=Metrics(),
         salt=pepper,
     )
     reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
+    await budgets.start()
     try:
         yield services
     finally:
         reload.cancel()
         await upstream.aclose()
+        await budgets.close()
         await ledger.close()
         journal.close()
         services.reports.close()
         await store.close()
+
+
+def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
+    """Names that the team's clients may write for the model."""
+    return [name for name, meant in policies.current.for_team(team).models.aliases.items() if meant == model]
+
+
+def _budgets(settings: Settings, spent: Spent) -> Budgets:
+    """In this process, or in the store that replicas share."""
+    if settings.redis_url is None:
+        return MemoryBudgets(past=spent.past)
+    link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+    return RedisBudgets(
+        link, secrets.token_hex(6), org=settings.organisation, past=spent.past, costs=spent.costs, away=settings.redis_away
+    )
 
 
 async def _reload_policies(policies: PolicyStore) -> None:

@@ -77,7 +77,7 @@ class Booking:
             self.via.journal.open_attempt(self.id, facts)
         except JournalError as error:
             if self.hold is not None:
-                await self.via.budgets.release(self.hold)
+                self.via.budgets.post(self.hold, 0)
             refusal = Overloaded("the journal cannot be written, so no new call is taken", retry_after_s=5)
             refusal.code = "journal_full"
             raise refusal from error
@@ -104,8 +104,8 @@ class Booking:
             raise NotBooked(text) from error
         if outcome.observed.pending and outcome.observed.response_id:
             late.keep(self.via, outcome.observed.response_id, entry, self.hold)
-        elif self.hold is not None:
-            await self.via.budgets.settle(self.hold, entry.cost_nanos)
+        elif self.hold is not None and self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens)):
+            self.via.metrics.over_hold(entry.team)
         self._tell(outcome, entry)
         return headers_of(entry)
 
@@ -206,6 +206,11 @@ class Booking:
             entry.team, entry.backend, entry.lane, entry.latency_class, entry.status, tokens, entry.cost_nanos,
             outcome.first_token_s, outcome.total_s, entry.predicted_read_tokens,
         )  # fmt: skip
+
+
+def _used(tokens: TokenUsage) -> int | None:
+    """Prompt and output, for rate limits; None: not known."""
+    return tokens.input_total + (tokens.output or 0) if tokens.known else None
 
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:

@@ -22,7 +22,7 @@ import hiredis
 
 _SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 _CONNECT_S = 1.0
-_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.05, 1.0
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.05, 0.25
 _NOT_YET = object()
 _OLDEST = (7, 0)
 _log = logging.getLogger("tollway.redis")

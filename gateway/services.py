@@ -4,7 +4,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
-from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -40,7 +39,6 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
-    rates: Rates = field(default_factory=Rates)
     forms: FirstForms = field(default_factory=FirstForms)
     index: PrefixIndex = field(default_factory=PrefixIndex)
     stored: Stored = field(default_factory=Stored)

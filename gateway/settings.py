@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gateway.core.secret import Secret
+from gateway.redis_link import BadAddress, address
 from router_policies import strict_yaml
 
 Api = Literal["chat", "responses", "embeddings", "messages", "count_tokens", "files", "batches"]
@@ -22,6 +23,7 @@ APIS_OF: Mapping[str, tuple[Api, ...]] = {
 """What a backend speaks if nothing is said."""
 STORES = frozenset({"files", "batches"})
 """APIs that keep things at the provider; either dialect may have them."""
+NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 _OUR_PATHS = ("v1", "tollway", "healthz", "readyz", "metrics")
 _HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
@@ -149,6 +151,15 @@ class File(_Part):
     database_url: str | None = Field(
         None, pattern=r"^(sqlite|postgres|postgresql)://", description="sqlite:///FILE or postgresql://...; default: in DATA"
     )
+    redis_url: str | None = Field(
+        None, description="redis://HOST:6379/0 (rediss:// is TLS; Valkey too) or a reference to it, env:NAME or file:PATH: "
+        "budgets and rate limits that replicas share; default: each process has its own"
+    )
+    redis_ca: str | None = Field(None, description="file with the certificate authority of a rediss:// server")
+    redis_away: Literal["lease", "closed"] = Field(
+        "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
+    )
+    organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
@@ -177,6 +188,10 @@ class Settings(BaseModel):
     prices: tuple[Path, ...]
     data: Path
     database_url: str
+    redis_url: Secret | None = None
+    redis_ca: str | None = None
+    redis_away: Literal["lease", "closed"] = "lease"
+    organisation: str = "default"
     admin_key: Secret | None
     max_body_bytes: int
     max_attempts: int
@@ -212,6 +227,10 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         prices=tuple((folder / p).resolve() for p in file.prices),
         data=data,
         database_url=file.database_url or f"sqlite:///{data / 'tollway.db'}",
+        redis_url=_redis_url(file, folder, env),
+        redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
+        redis_away=file.redis_away,
+        organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
@@ -223,6 +242,22 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         drain_s=file.drain_s,
         log_level=file.log_level,
     )
+
+
+def _redis_url(file: File, folder: Path, env: Mapping[str, str]) -> Secret | None:
+    text = file.redis_url
+    if text is None:
+        return None
+    referred = text.startswith(("env:", "file:"))
+    url = _secret(text, "redis_url", folder, env) if referred else Secret(text)
+    try:
+        server = address(url.reveal())
+    except BadAddress as error:
+        raise SettingsError(f"redis_url: {error}") from error
+    if server.password is not None and not referred:
+        where = "write env:NAME or file:PATH, and put the address with its password there"
+        raise SettingsError(f"redis_url: secrets never stand in this file; {where}")
+    return url
 
 
 def _passthrough(file: File) -> Mapping[str, str]:

@@ -1,20 +1,84 @@
 """What a call stands under: the budgets and rate limits of its team's policy, as the budget store knows them.
 
-Worked out once for each payer; a call then looks them up.
+Worked out once for each payer of each version of a policy; a call then looks them up.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from typing import Any
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
 from gateway.core.call import Call
 from router_policies.globs import first_match
-from router_policies.rules import Budget, Limits, Policy, Rate
+from router_policies.rules import Policy, Rate
+
+_STEADY = frozenset({"team", "project", "key", "user"})
+"""Scopes that follow from the key alone."""
+_MOST = 65_536
+
+
+class Stands:
+    """Remembers what it worked out; bounded."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, tuple[tuple[BudgetRule, ...], bool]] = {}
+        self._accounts: dict[tuple[str, str, str | None, str, str | None], tuple[Account, ...]] = {}
+        self._gates: dict[tuple[str, int, str, str], tuple[Gate, ...]] = {}
+
+    def accounts(self, policy: Policy, call: Call, model: str) -> tuple[Account, ...]:
+        """Every budget that the call is paid from; `model` is the one that runs, aliases resolved."""
+        if not policy.budgets:
+            return ()
+        rules, steady = self._rules_of(policy)
+        if not steady:
+            return _of(rules, payer_of(call, model))
+        tenant = call.tenant
+        key = policy.version, tenant.team, tenant.project, tenant.key_id, tenant.user
+        found = self._accounts.get(key)
+        if found is None:
+            _bound(self._accounts)
+            payer = Payer(team=tenant.team, project=tenant.project, key_id=tenant.key_id, user=tenant.user)
+            found = self._accounts[key] = _of(rules, payer)
+        return found
+
+    def accounts_of(self, policy: Policy, payer: Payer) -> tuple[Account, ...]:
+        """The same for somebody who is not calling now."""
+        return _of(self._rules_of(policy)[0], payer)
+
+    def gates(self, policy: Policy, call: Call, model: str, tokens: int, *, first: bool = True) -> tuple[Gate, ...]:
+        """Every rate limit that an attempt passes; only a call's first attempt counts as a request of the client."""
+        if not policy.limits.rates:
+            return ()
+        payer, gates = payer_of(call, model), []
+        for n, rate in enumerate(policy.limits.rates):
+            if rate.models and first_match(rate.models, model) is None:
+                continue
+            if (owner := payer.owner(rate.scope)) is None:
+                continue
+            key = policy.version, n, payer.team, owner
+            found = self._gates.get(key)
+            if found is None:
+                _bound(self._gates)
+                found = self._gates[key] = _made(rate, payer.team, owner)
+            gates += [gate for gate in found if first or gate.kind != "requests"]
+        return tuple([gate._replace(units=max(tokens, 1)) if gate.kind == "tokens" else gate for gate in gates])
+
+    def _rules_of(self, policy: Policy) -> tuple[tuple[BudgetRule, ...], bool]:
+        found = self._rules.get(policy.version)
+        if found is None:
+            _bound(self._rules)
+            rules = tuple(
+                BudgetRule(
+                    name=b.name, limit_nanos=b.limit_nano_usd, window=b.window, timezone=b.timezone, scope=b.scope,
+                    on_exhausted=b.on_exhausted, status=b.status,
+                )
+                for b in policy.budgets
+            )  # fmt: skip
+            found = self._rules[policy.version] = rules, all(rule.scope in _STEADY for rule in rules)
+        return found
 
 
 def payer_of(call: Call, model: str) -> Payer:
-    """Who pays; `model` is the one that will run, aliases resolved."""
+    """Who pays for a call."""
     tenant = call.tenant
     return Payer(
         team=tenant.team, project=tenant.project, key_id=tenant.key_id, user=tenant.user, model=model, run=call.run,
@@ -22,73 +86,27 @@ def payer_of(call: Call, model: str) -> Payer:
     )  # fmt: skip
 
 
-def accounts_of(policy: Policy, call: Call, model: str) -> tuple[Account, ...]:
-    """Every budget that the call is paid from."""
-    if not policy.budgets:
-        return ()
-    tenant, rules = call.tenant, rules_of(policy.budgets)
-    if rules.plain:
-        return _accounts(policy.budgets, Payer(team=tenant.team, project=tenant.project, key_id=tenant.key_id, user=tenant.user))
-    return _of(rules.all, payer_of(call, model))
+def _bound(known: dict[Any, Any]) -> None:
+    if len(known) >= _MOST:
+        known.clear()
 
 
-class Rules:
-    """A policy's budgets; `plain`: none of them counts by what changes from call to call."""
-
-    __slots__ = ("all", "plain")
-
-    def __init__(self, budgets: Sequence[Budget]) -> None:
-        self.all = tuple(
-            BudgetRule(
-                name=b.name, limit_nanos=b.limit_nano_usd, window=b.window, timezone=b.timezone, scope=b.scope,
-                on_exhausted=b.on_exhausted, status=b.status,
-            )
-            for b in budgets
-        )  # fmt: skip
-        self.plain = all(b.scope in ("team", "project", "key", "user") for b in budgets)
-
-
-@lru_cache(maxsize=4096)
-def rules_of(budgets: Sequence[Budget]) -> Rules:
-    return Rules(budgets)
-
-
-@lru_cache(maxsize=65_536)
-def _accounts(budgets: Sequence[Budget], payer: Payer) -> tuple[Account, ...]:
-    return _of(rules_of(budgets).all, payer)
-
-
-def _of(rules: Sequence[BudgetRule], payer: Payer) -> tuple[Account, ...]:
+def _of(rules: tuple[BudgetRule, ...], payer: Payer) -> tuple[Account, ...]:
     found = (rule.account(payer) for rule in rules)
     return tuple([account for account in found if account is not None])
 
 
-def gates_of(limits: Limits, call: Call, model: str, tokens: int, *, first: bool = True) -> tuple[Gate, ...]:
-    """Every rate limit that an attempt passes. `first`: of its call; later ones are not requests of the client."""
-    if not limits.any_rate:
-        return ()
-    payer, gates = payer_of(call, model), []
-    for rate in limits.rates:
-        if rate.models and first_match(rate.models, model) is None:
-            continue
-        owner = payer.owner(rate.scope)
-        if owner is not None:
-            gates += [gate for gate in _gates(rate, payer.team, owner) if first or gate.kind != "requests"]
-    return tuple([gate._replace(units=max(tokens, 1)) if gate.kind == "tokens" else gate for gate in gates])
-
-
-@lru_cache(maxsize=65_536)
-def _gates(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:
-    who, of = owner.lstrip("/").replace(":", " ", 1), f"{rate.name}/" if rate.name else ""
-    who = f"team {team}, {who}," if who else f"team {team}"
-    found = []
-    if rate.requests_per_minute is not None:
-        says = f"{who} may start {rate.requests_per_minute} calls a minute"
-        found.append(Gate(f"{team}/{of}requests{owner}", "requests", rate.requests_per_minute, 1, says))
-    if rate.tokens_per_minute is not None:
-        says = f"{who} may use {rate.tokens_per_minute} tokens a minute"
-        found.append(Gate(f"{team}/{of}tokens{owner}", "tokens", rate.tokens_per_minute, 1, says))
-    if rate.concurrent is not None:
-        says = f"{who} may have {rate.concurrent} calls under way at once"
-        found.append(Gate(f"{team}/{of}concurrent{owner}", "concurrent", rate.concurrent, 1, says))
-    return tuple(found)
+def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:
+    whose = owner.lstrip("/").replace(":", " ", 1)
+    who = f"team {team}, {whose}," if whose else f"team {team}"
+    of = f"{rate.name}/" if rate.name else ""
+    limits = (
+        ("requests", rate.requests_per_minute, "may start {} calls a minute"),
+        ("tokens", rate.tokens_per_minute, "may use {} tokens a minute"),
+        ("concurrent", rate.concurrent, "may have {} calls under way at once"),
+    )
+    return tuple([
+        Gate(f"{team}/{of}{kind}{owner}", kind, limit, 1, f"{who} {says.format(limit)}")  # type: ignore[arg-type]
+        for kind, limit, says in limits
+        if limit is not None
+    ])  # fmt: skip

@@ -21,8 +21,8 @@ from gateway.core.errors import BudgetExceeded, Overloaded, RateLimited
 from gateway.core.money import usd
 
 __all__ = [
-    "MOST_NANOS", "Account", "AlreadySettled", "BudgetRule", "BudgetState", "Budgets", "Gate", "Hold", "Payer", "Refused", "Scope",
-    "Settlement", "StoreAway", "TooFast", "Unread",
+    "MOST_NANOS", "Account", "AlreadySettled", "BudgetRule", "BudgetState", "Budgets", "Gate", "Hold", "Payer", "Refused",
+    "Scope", "Settlement", "StoreAway", "TooFast", "Unread",
 ]  # fmt: skip
 
 
@@ -162,9 +162,21 @@ class Budgets(Protocol):
     async def snapshot(self) -> list[BudgetState]:
         """Every budget that was used or seeded, in its present window."""
 
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
     @property
     def mode(self) -> str:
-        """`normal`, or how calls are judged while the store is away."""
+        """`normal`; or `lease` or `closed`: how calls are judged while the store is away."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the mode is not normal."""
+
+    @property
+    def pending(self) -> int:
+        """Settlements that the store has not confirmed."""
 
 
 def _short(nanos: int) -> str:

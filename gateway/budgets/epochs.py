@@ -229,21 +229,23 @@ class Epochs:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(_BEAT_S)
-            if not self.open:
-                continue
+            await self._opened.wait()
             self._beats += 1
             with contextlib.suppress(Away, Refused):
                 id, _, peers, expired = await self.run("beat", self.replica)
-                if id.decode() != self.id:
+                if id.decode() == self.id:
+                    self._peers = {peer.decode() for peer in peers}
+                    await self._upkeep([item.decode() for item in expired])
+                else:
                     self.forgot()
-                    continue
-                self._peers = {peer.decode() for peer in peers}
-                if expired and self._beats % _LOOK_EVERY == 0:
-                    self._spawn(self._look_up([item.decode() for item in expired]))
-                if self._leases is not None and self._beats % _LEASES_EVERY == 0:
-                    await self._draw(self._leases)
-                self._book.forget_old()
+            await asyncio.sleep(_BEAT_S)
+
+    async def _upkeep(self, expired: Sequence[str]) -> None:
+        if expired and self._beats % _LOOK_EVERY == 0:
+            self._spawn(self._look_up(expired))
+        if self._leases is not None and self._beats % _LEASES_EVERY == 0:
+            await self._draw(self._leases)
+        self._book.forget_old()
 
     async def _draw(self, leases: Leases) -> None:
         for account, want in leases.wanted():

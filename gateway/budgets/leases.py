@@ -102,8 +102,9 @@ class Leases:
         self._alone = MemoryBudgets()
 
     def take(
-        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate], replicas: int,
-    ) -> Hold:
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate],
+        replicas: int,
+    ) -> Hold:  # fmt: skip
         """A hold within the leases. Raises `StoreAway`, or `TooFast` by this replica's share of a limit."""
         leased = [self._leased(account) for account in accounts]
         share = [gate._replace(limit=max(gate.limit // replicas, 1)) for gate in gates]

@@ -38,7 +38,7 @@ class Payer:
             return None if self.run is None else f"/run:{_safe(self.run)}"
         if scope.startswith("tag:"):
             value = self.tags.get(scope[4:])
-            return None if value is None else f"/{_safe(scope)}:{_safe(value)}"
+            return None if value is None else f"/tag:{_safe(scope[4:])}:{_safe(value)}"
         if scope == "key":
             return f"/key:{self.key_id}"
         value = self.project if scope == "project" else self.user if scope == "user" else self.model

@@ -12,7 +12,18 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from gateway.budgets import (
-    Account, AlreadySettled, BudgetState, Gate, Hold, Past, Refused, Settlement, StoreAway, TooFast, Unread, no_past,
+    Account,
+    AlreadySettled,
+    BudgetState,
+    Gate,
+    Hold,
+    Past,
+    Refused,
+    Settlement,
+    StoreAway,
+    TooFast,
+    Unread,
+    no_past,
 )  # fmt: skip
 from gateway.budgets.windows import Window, window
 
@@ -41,7 +52,7 @@ class _Book:
 class MemoryBudgets:
     """See `Budgets`. `now_us` is the wall clock in microseconds since the epoch, `steady_us` one that never jumps."""
 
-    mode = "normal"
+    mode, problem, pending = "normal", None, 0
 
     def __init__(
         self, now_us: Callable[[], int] = lambda: time.time_ns() // 1_000, past: Past = no_past,
@@ -55,6 +66,12 @@ class MemoryBudgets:
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, int] = {}
         self._running: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
 
     async def hold(
         self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate] = (),
@@ -78,10 +95,10 @@ class MemoryBudgets:
             return live
         now = self._now_us()
         books = [self._book(account, now) for account in accounts]
-        for gate in gates:
-            self._pass(gate, steady)
         for account, book in zip(accounts, books, strict=True):
             self._room(account, book, amount_nanos)
+        for gate in gates:
+            self._pass(gate, steady)
         slots = tuple([(account, book.start) for account, book in zip(accounts, books, strict=True)])
         hold = Hold(attempt_id, amount_nanos, steady + ttl_us, slots, tuple(gates))
         for gate in gates:
@@ -251,6 +268,8 @@ class MemoryBudgets:
             book.before[start][1] += held
 
     def _put(self, hold: Hold, more: int) -> None:
+        if not hold.slots and not any(gate.kind == "concurrent" for gate in hold.gates):
+            return  # nothing to free
         self._live[hold.id] = hold
         heappush(self._expiry, (hold.expires_us, hold.id))
         if len(self._expiry) > 2 * len(self._live) + 1_024:  # those of settled holds

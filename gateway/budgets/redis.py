@@ -16,7 +16,18 @@ from functools import partial
 from typing import Any, Literal
 
 from gateway.budgets import (
-    Account, AlreadySettled, BudgetState, Gate, Hold, Past, Refused, Settlement, StoreAway, TooFast, Unread, no_past,
+    Account,
+    AlreadySettled,
+    BudgetState,
+    Gate,
+    Hold,
+    Past,
+    Refused,
+    Settlement,
+    StoreAway,
+    TooFast,
+    Unread,
+    no_past,
 )  # fmt: skip
 from gateway.budgets.epochs import Costs, Epochs, no_costs
 from gateway.budgets.leases import Leases
@@ -29,6 +40,8 @@ from gateway.redis_link import Refused as LinkRefused
 
 _TRIES = 6
 _OPENING_S = 2.5
+_COMING_S = 0.4
+"""How long a call waits for a store that may be coming back, where it could only be refused otherwise."""
 _REMEMBER_MS = 7_200_000
 """How long a settled id is known in the store: a settlement that is repeated later than that would count twice."""
 
@@ -73,11 +86,8 @@ class RedisBudgets:
 
     async def close(self) -> None:
         """Waits a little until the store has been told everything."""
-        if self._link.up:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    while self._pending:
-                        await asyncio.sleep(0.005)
+        with contextlib.suppress(LinkAway, LinkRefused):
+            await self._link.call("PING")  # answers come in order: those of all settlements are here before it
             await self._epochs.leave()
         await self._epochs.close()
         await self._link.close()
@@ -118,8 +128,8 @@ class RedisBudgets:
                     return hold
                 continue
             try:
-                word, answer = await self._ask("hold", attempt_id, amount_nanos, ttl_us, self._epochs.replica,
-                                               len(accounts), len(gates), *self._words(accounts), *_gate_words(gates))  # fmt: skip
+                words = len(accounts), len(gates), *self._words(accounts), *_gate_words(gates)
+                word, answer = await self._ask("hold", attempt_id, amount_nanos, ttl_us, self._epochs.replica, *words)
             except LinkAway:
                 self._epochs.suspect()
                 continue
@@ -137,9 +147,9 @@ class RedisBudgets:
         for _ in range(_TRIES):
             if not self._epochs.open:
                 return await self._extend_without(hold, amount)
-            words = [
-                word for account, start in hold.slots for word in (account.book, start, account.rule.limit_nanos, int(account.enforced))
-            ]
+            words: list[str | int] = []
+            for account, start in hold.slots:
+                words += (account.book, start, account.rule.limit_nanos, int(account.enforced))
             try:
                 word, answer = await self._ask("extend", hold.id, amount, ttl_us, self._epochs.replica, len(hold.slots), *words)
             except LinkAway:
@@ -213,7 +223,8 @@ class RedisBudgets:
                 hold = self._leases.take(accounts, amount_nanos, attempt_id, ttl_us, gates, self._epochs.replicas)
                 self._local.add(attempt_id)
                 return self._took(replace(hold, expires_us=self._now_us() + ttl_us))
-        if self._link.up and await self._epochs.opens(_OPENING_S):
+        wait_s = _OPENING_S if self._link.up else _COMING_S if self._away == "closed" else 0.0
+        if wait_s and await self._epochs.opens(wait_s):
             return None
         raise StoreAway
 

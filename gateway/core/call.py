@@ -12,6 +12,7 @@ class Tenant:
     team: str
     key_id: str
     project: str | None = None
+    user: str | None = None
     admin: bool = False
 
 

@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from gateway.budgets import (
-    Account, AlreadySettled, BudgetRule, Budgets, BudgetState, Gate, Hold, Payer, Refused, Settlement, StoreAway, TooFast, Unread,
+    Account,
+    AlreadySettled,
+    BudgetRule,
+    Budgets,
+    BudgetState,
+    Gate,
+    Hold,
+    Payer,
+    Refused,
+    Settlement,
+    StoreAway,
+    TooFast,
+    Unread,
 )  # fmt: skip
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
