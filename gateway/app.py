@@ -5,9 +5,11 @@ import asyncio
 import logging
 import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,8 @@ from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal, Room
-from gateway.ledger.sql import SqlLedger, Store, upgrade
+from gateway.ledger.schema import upgrade
+from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
@@ -41,10 +44,14 @@ from gateway.settings import Settings
 from gateway.spent import Spent
 from gateway.web import admin, books, errors, health, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
+from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
+from gateway.workers.house import House
 from router_policies.files import PolicyStore
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
+_HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
+"""The house settles nothing itself."""
 _log = logging.getLogger("tollway")
 
 class Gateway:
@@ -64,16 +71,19 @@ class Gateway:
             await self._inner(scope, receive, send)
 
 
-def build(settings: Settings, transport: Transport | None = None, demo_team: str | None = None) -> Gateway:
+def build(
+    settings: Settings, transport: Transport | None = None, demo_team: str | None = None, seat: Seat | None = None
+) -> Gateway:
     """The program. Raises `BadFile` or `PriceFileError` for files that cannot be used.
 
-    `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises.
+    `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises. `seat`: this process is one of
+    several workers, and what there may be only one of is at the house.
     """
     policies = PolicyStore(settings.policies)
     book = prices.load(settings.prices)
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
-        async with _services(settings, policies, book, transport, demo_team) as services:
+        async with _services(settings, policies, book, transport, demo_team, seat) as services:
             holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
@@ -102,13 +112,88 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
 async def check(settings: Settings) -> None:
     """Tries what a start needs of the machine, so that a failure is one sentence. Raises `OSError`, `ValueError`,
     `SchemaError` or SQLAlchemy's errors."""
-    settings.data.mkdir(parents=True, exist_ok=True)
-    _secret_file(settings.data / "keys" / "pepper")
+    _pepper(settings)
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stores:
+    """What is this process's own, or asked of the house."""
+
+    table: KeyTable
+    ring: KeyRing
+    journal: Journal
+    ledger: SqlLedger
+    budgets: Budgets
+    house: FarHouse | None = None
+
+
+@asynccontextmanager
+async def _own_stores(
+    settings: Settings, pepper: bytes, policies: PolicyStore, demo_team: str | None
+) -> AsyncIterator[_Stores]:
+    async with _database(settings, pepper, demo_team) as (store, table, ring):
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
+        ledger = SqlLedger(store, journal)
+        await ledger.start(journal.recover())
+        try:
+            async with _budgets(settings, policies, ledger) as budgets:
+                yield _Stores(table=table, ring=ring, journal=journal, ledger=ledger, budgets=budgets)
+        finally:
+            await ledger.close()
+            journal.close()
+
+
+@asynccontextmanager
+async def _stores_of_house(
+    settings: Settings, pepper: bytes, policies: PolicyStore, seat: Seat
+) -> AsyncIterator[_Stores]:
+    async with seat.house() as house:
+        ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
+        await house.move_in(journal.writer)
+        ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
+        await ledger.start()
+        try:
+            async with _budgets(settings, policies, ledger, house) as budgets:
+                yield _Stores(table=house.keys, ring=ring, journal=journal, ledger=ledger, budgets=budgets, house=house)
+        finally:
+            await ledger.close()
+            journal.close()
+
+
+@asynccontextmanager
+async def _database(
+    settings: Settings, pepper: bytes, demo_team: str | None
+) -> AsyncIterator[tuple[Store, KeyTable, KeyRing]]:
+    """The one writing connection, its schema brought up to date and first keys made."""
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
     store = Store(settings.database_url)
     try:
-        await upgrade(store)
+        table = KeyTable(store)
+        ring = KeyRing(pepper, await table.load())
+        await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
+        yield store, table, ring
     finally:
         await store.close()
+
+
+async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
+    """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
+    async with _database(settings, _pepper(settings), demo_team) as (store, _, _):
+        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
+        ledger = SqlLedger(store, journal)
+        await ledger.start(journal.recover())
+        books = reports.connect(settings.database_url)
+        try:
+            budgets = MemoryBudgets()
+            house = House(store, journal, ledger, budgets)
+            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies))).past
+            await house.live(control)
+        finally:
+            books.close()
+            await ledger.close()
+            journal.close()
 
 
 @asynccontextmanager
@@ -118,48 +203,37 @@ async def _services(
     book: prices.PriceBook,
     transport: Transport | None,
     demo_team: str | None,
+    seat: Seat | None,
 ) -> AsyncIterator[Services]:
-    settings.data.mkdir(parents=True, exist_ok=True)
-    keys_folder = settings.data / "keys"
-    pepper = _secret_file(keys_folder / "pepper").encode()
-    store = Store(settings.database_url)
-    await upgrade(store)
-    table = KeyTable(store)
-    ring = KeyRing(pepper, await table.load())
-    await _first_keys(settings, table, ring, keys_folder, demo_team)
-    journal = Journal(settings.data / "journal", settings.durability, Room(most_bytes=settings.journal_max_mib * 2**20))
-    ledger = SqlLedger(store, journal)
-    await ledger.start(journal.recover())
-    upstream = Upstream(transport or WireTransport())
-    books = reports.connect(settings.database_url)
-    budgets = _budgets(settings, Spent(books, ledger.flush, partial(_aliases, policies)))
-    services = Services(
-        settings=settings,
-        keys=ring,
-        key_table=table,
-        policies=policies,
-        fleet=Fleet(settings, _rates_of(book)),
-        upstream=upstream,
-        prices=book,
-        budgets=budgets,
-        journal=journal,
-        ledger=ledger,
-        reports=books,
-        metrics=Metrics(),
-        salt=pepper,
-    )
-    reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
-    await budgets.start()
-    try:
-        yield services
-    finally:
-        reload.cancel()
-        await upstream.aclose()
-        await budgets.close()
-        await ledger.close()
-        journal.close()
-        services.reports.close()
-        await store.close()
+    pepper = _pepper(settings)
+    of_house = None if seat is None else _stores_of_house(settings, pepper, policies, seat)
+    async with of_house or _own_stores(settings, pepper, policies, demo_team) as stores:
+        upstream = Upstream(transport or WireTransport())
+        services = Services(
+            settings=settings,
+            keys=stores.ring,
+            key_table=stores.table,
+            policies=policies,
+            fleet=Fleet(settings, _rates_of(book)),
+            upstream=upstream,
+            prices=book,
+            budgets=stores.budgets,
+            journal=stores.journal,
+            ledger=stores.ledger,
+            reports=reports.connect(settings.database_url),
+            metrics=Metrics(),
+            salt=pepper,
+            house=stores.house,
+        )
+        if seat is not None:
+            seat.worker.numbers = services.metrics
+        reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
+        try:
+            yield services
+        finally:
+            reload.cancel()
+            await upstream.aclose()
+            services.reports.close()
 
 
 def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
@@ -167,14 +241,28 @@ def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
     return [name for name, meant in policies.current.for_team(team).models.aliases.items() if meant == model]
 
 
-def _budgets(settings: Settings, spent: Spent) -> Budgets:
-    """In this process, or in the store that replicas share."""
-    if settings.redis_url is None:
-        return MemoryBudgets(past=spent.past)
-    link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
-    return RedisBudgets(
-        link, secrets.token_hex(6), org=settings.organisation, past=spent.past, costs=spent.costs, away=settings.redis_away
-    )
+@asynccontextmanager
+async def _budgets(
+    settings: Settings, policies: PolicyStore, ledger: SqlLedger, house: FarHouse | None = None
+) -> AsyncIterator[Budgets]:
+    """In the store that replicas share, at the house of this process's siblings, or here."""
+    books = reports.connect(settings.database_url)
+    spent = Spent(books, ledger.flush, partial(_aliases, policies))
+    budgets: Budgets
+    if settings.redis_url is not None:
+        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+        budgets = RedisBudgets(
+            link, secrets.token_hex(6), org=settings.organisation, past=spent.past, costs=spent.costs,
+            away=settings.redis_away,
+        )  # fmt: skip
+    else:
+        budgets = MemoryBudgets(past=spent.past) if house is None else FarBudgets(house.link)
+    await budgets.start()
+    try:
+        yield budgets
+    finally:
+        await budgets.close()
+        books.close()
 
 
 async def _reload_policies(policies: PolicyStore) -> None:
@@ -217,6 +305,15 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
     await table.insert(record, actor="start")
     ring.put(record)
+
+
+def _room(settings: Settings) -> Room:
+    return Room(most_bytes=settings.journal_max_mib * 2**20)
+
+
+def _pepper(settings: Settings) -> bytes:
+    settings.data.mkdir(parents=True, exist_ok=True)
+    return _secret_file(settings.data / "keys" / "pepper").encode()
 
 
 def _key_file(path: Path) -> str:

@@ -11,8 +11,9 @@ import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway import dialects
 from gateway.attempt import Attempt, Outcome, TryNext
@@ -27,6 +28,7 @@ from gateway.core.errors import (
     Overloaded,
 )
 from gateway.holds import Holds
+from gateway.lanes.traffic import Traffic
 from gateway.normalize import Change, normalize
 from gateway.prefix.chain import chain
 from gateway.relay import Client
@@ -39,6 +41,7 @@ Parts = Sequence[tuple[int, int]]
 """Byte ranges of a body's prompt, in the order in which the provider renders them."""
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
+_CONTROL = bytes(range(32)) + b"\x7f"
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
 
 
@@ -53,12 +56,16 @@ class Pipeline:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
         via = self._via
         policy = via.policies.current.for_team(call.tenant.team)
-        plan = self.plan(call, policy)
-        via.metrics.in_flight.inc()
+        via.traffic.began(call.run)
         try:
-            await self._attempts(plan, policy, client)
+            plan = self.plan(call, policy)
+            via.metrics.in_flight += 1
+            try:
+                await self._attempts(plan, policy, client)
+            finally:
+                via.metrics.in_flight -= 1
         finally:
-            via.metrics.in_flight.dec()
+            via.traffic.ended(call.run)
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -78,7 +85,8 @@ class Pipeline:
         lanes = self._lanes(call, model)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
-        decision = decide(policy, _ask(call, prompt_tokens, cached), lanes)
+        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
+        decision = decide(policy, ask, lanes, forecast=via.traffic.forecast)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
@@ -145,7 +153,8 @@ class Pipeline:
         via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
-            plan=plan, via=via, number=number, ranked=ranked, target=target, predicted_read_tokens=predicted
+            plan=plan, via=via, number=number, id=f"{plan.call.id}-{number}", ranked=ranked, target=target,
+            predicted_read_tokens=predicted,
         )
         set_fields = dict(target.set_fields)
         if target.cache_salt:
@@ -214,7 +223,7 @@ def _held_out(call: Call, parts: Parts, share: float) -> bool:
     return int.from_bytes(draw) < share * 2**32
 
 
-def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int]) -> Ask:
+def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic) -> Ask:
     sketch = call.sketch
     return Ask(
         team=call.tenant.team,
@@ -233,6 +242,9 @@ def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int]) -> Ask:
         deadline_ms=_number(call.headers.get("x-tollway-deadline-ms")),
         hour=time.gmtime(call.at_us // 1_000_000).tm_hour,
         cached=cached,
+        session=session,
+        draw=traffic.draw(),
+        siblings=traffic.siblings(call.run),
     )
 
 
@@ -265,7 +277,7 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
     return Forbidden(f"the team's policy leaves no lane for this call: {text}")
 
 
-def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
+def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     """Every lane's figures as they stood, for `tollway why`."""
     ranked = [
         {
@@ -278,7 +290,7 @@ def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
         }
         for one in decision.ranked
     ]
-    return [*ranked, *({"lane": no.lane.key, "refused": no.reason} for no in decision.refused)]
+    return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
 
 
 def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
@@ -294,4 +306,4 @@ def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
 
 
 def _header_safe(text: str) -> bytes:
-    return text.encode("ascii", "replace").translate(None, bytes(range(32)) + b"\x7f")[:1000]
+    return text.encode("ascii", "replace").translate(None, _CONTROL)[:1000]

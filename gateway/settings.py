@@ -71,9 +71,11 @@ class LaneSettings(_Part):
     priced_as: str | None = Field(None, description="tier of the price row, where the answer does not name one")
     batch: bool = Field(False, description="its calls are billed at batch prices, whatever tier the answers name")
     max_in_flight: int | None = Field(None, gt=0, description="calls at once; more go to another lane")
+    slots: int | None = Field(None, gt=0, description="calls that an own pool serves side by side; more wait in its queue")
     first_token_ms: Ms = Field(500.0, description="first guess of the time to the first token of a short prompt")
     prefill_tokens_per_s: Number = Field(5_000.0, description="first guess of how fast a prompt is read")
     ms_per_output_token: Ms = Field(20.0, description="first guess of the time per generated token")
+    spread: float = Field(0.5, ge=0.0, le=3.0, description="first guess of how far times stray: sigma of their logarithm")
 
 
 class ModelSettings(_Part):
@@ -160,6 +162,9 @@ class File(_Part):
         "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
     )
     organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
+    database_upgrade: Literal["start", "command"] = Field(
+        "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
+    )
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
@@ -192,6 +197,7 @@ class Settings(BaseModel):
     redis_ca: str | None = None
     redis_away: Literal["lease", "closed"] = "lease"
     organisation: str = "default"
+    database_upgrade: Literal["start", "command"] = "start"
     admin_key: Secret | None
     max_body_bytes: int
     max_attempts: int
@@ -226,7 +232,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         policies=(folder / file.policies).resolve() if file.policies else SHIPPED_POLICIES,
         prices=tuple((folder / p).resolve() for p in file.prices),
         data=data,
-        database_url=file.database_url or f"sqlite:///{data / 'tollway.db'}",
+        database_url=database_url(file, folder),
+        database_upgrade=file.database_upgrade,
         redis_url=_redis_url(file, folder, env),
         redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
         redis_away=file.redis_away,
@@ -258,6 +265,11 @@ def _redis_url(file: File, folder: Path, env: Mapping[str, str]) -> Secret | Non
         where = "write env:NAME or file:PATH, and put the address with its password there"
         raise SettingsError(f"redis_url: secrets never stand in this file; {where}")
     return url
+
+
+def database_url(file: File, folder: Path) -> str:
+    """Where ledger and keys are."""
+    return file.database_url or f"sqlite:///{(folder / file.data).resolve() / 'tollway.db'}"
 
 
 def _passthrough(file: File) -> Mapping[str, str]:

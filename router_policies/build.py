@@ -68,7 +68,7 @@ class _Build:
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
             normalize=_normalize(file), unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
-            limits=self._limits(), hang_up=file.hang_up,
+            limits=self._limits(), hang_up=file.hang_up, explore=file.explore,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),
             tests=self._tests(classes),
         )  # fmt: skip

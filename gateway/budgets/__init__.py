@@ -94,7 +94,7 @@ class TooFast(RateLimited):
     """A rate limit says no."""
 
     def __init__(self, gate: Gate, wait_us: int) -> None:
-        self.gate = gate
+        self.gate, self.wait_us = gate, wait_us
         super().__init__(f"{gate.says} (its policy file)", retry_after_s=max(wait_us / 1e6, 0.001))
 
 
@@ -105,6 +105,7 @@ class StoreAway(Overloaded):
 
     def __init__(self, why: str = "budgets cannot be looked at right now") -> None:
         super().__init__(f"{why}; calls of teams without a budget go on", retry_after_s=1)
+        self.why = why
 
 
 class Unread(Exception):

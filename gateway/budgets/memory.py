@@ -58,7 +58,7 @@ class MemoryBudgets:
         self, now_us: Callable[[], int] = lambda: time.time_ns() // 1_000, past: Past = no_past,
         steady_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
     ) -> None:  # fmt: skip
-        self._now_us, self._past, self._steady_us = now_us, past, steady_us
+        self._now_us, self.past, self._steady_us = now_us, past, steady_us
         self._books: dict[str, _Book] = {}
         self._live: dict[str, Hold] = {}
         self._expiry: list[tuple[int, str]] = []
@@ -180,7 +180,7 @@ class MemoryBudgets:
 
     async def _begin(self, account: Account) -> None:
         span = window(account.rule.window, account.rule.timezone, self._now_us())
-        spent = await self._past(account, span.starts_us, ())
+        spent = await self.past(account, span.starts_us, ())
         if len(self._books) >= _BOOKS:
             self._books = {id: book for id, book in self._books.items() if book.held or book.before}
         self._book(account, self._now_us()).spent = spent

@@ -191,7 +191,7 @@ class RedisBudgets:
 
     async def snapshot(self) -> list[BudgetState]:
         """See `Budgets.snapshot`."""
-        if not self._epochs.open:
+        if not self._epochs.open and not (self._link.up and await self._epochs.opens(_OPENING_S)):
             raise StoreAway
         await self._clock_of_the_store()
         try:

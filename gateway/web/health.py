@@ -54,6 +54,8 @@ async def metrics(state: State) -> bytes:
     services.metrics.ledger_lag.set(services.ledger.lag)
     services.metrics.reload_failures.set(len(services.policies.problems))
     services.metrics.budgets(services.budgets.mode, services.budgets.pending, await _budgets(services))
+    if services.house is not None:
+        return await services.house.metrics()
     return await asyncio.to_thread(services.metrics.render)
 
 
