@@ -105,14 +105,14 @@ class Leases:
         self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate],
         replicas: int,
     ) -> Hold:  # fmt: skip
-        """A hold within the leases. Raises `StoreAway`, or `TooFast` by this replica's share of a limit."""
+        """A hold within the leases, its slots those of the leases. Raises `StoreAway`, or `TooFast` by our share of a limit."""
         leased = [self._leased(account) for account in accounts]
         share = [gate._replace(limit=max(gate.limit // replicas, 1)) for gate in gates]
         try:
             hold = self._alone.take(leased, amount_nanos, attempt_id, ttl_us, share)
         except Refused as no:
             raise StoreAway from no
-        return replace(hold, slots=tuple(zip(accounts, (start for _, start in hold.slots), strict=True)), gates=tuple(gates))
+        return replace(hold, gates=tuple(gates))
 
     def over(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> None:
         """A hold that was taken here is settled."""

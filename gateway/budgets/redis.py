@@ -222,7 +222,8 @@ class RedisBudgets:
             with contextlib.suppress(StoreAway):
                 hold = self._leases.take(accounts, amount_nanos, attempt_id, ttl_us, gates, self._epochs.replicas)
                 self._local.add(attempt_id)
-                return self._took(replace(hold, expires_us=self._now_us() + ttl_us))
+                slots = tuple([(account, self._window(account).starts_us or 0) for account in accounts])
+                return self._took(replace(hold, slots=slots, expires_us=self._now_us() + ttl_us))
         wait_s = _OPENING_S if self._link.up else _COMING_S if self._away == "closed" else 0.0
         if wait_s and await self._epochs.opens(wait_s):
             return None

@@ -32,6 +32,10 @@ def readyz(state: State) -> Response[dict[str, object]]:
     budgets = services.budgets
     if budgets.mode != "normal":
         notes.append(_WITHOUT[budgets.mode].format(budgets.problem))
+    if services.keys.stale:
+        notes.append("keys: the database is away; keys used in the last 15 minutes go on, others get 503")
+    if services.watch.warning:
+        notes.append(f"database: {services.watch.warning}")
     stopped = services.journal.spool.refusal
     if stopped:
         notes.append(f"journal: {stopped}; no new call is taken")
@@ -40,7 +44,7 @@ def readyz(state: State) -> Response[dict[str, object]]:
         notes.append("draining: the process is about to stop")
     body: dict[str, object] = {
         "status": "ready" if ready else "not ready",
-        "mode": "stop" if stopped else "spool" if services.ledger.failing else "normal",
+        "mode": "stop" if stopped else "spool" if services.ledger.failing or services.keys.stale else "normal",
         "budgets": budgets.mode,
         "notes": notes,
     }
