@@ -40,8 +40,10 @@ def start(server: Server, site: Site, tmp_path: Path) -> Iterator[Start]:
         folder = tmp_path / f"replica{len(running)}"
         folder.mkdir()
         settings = {"backends": {"up": backend(site)}, "redis_url": server.url, **config}
-        running.append(Process(folder, settings, {"plain": {**PLAIN, **policy}}))
-        return running[-1]
+        process = Process(folder, settings, {"plain": {**PLAIN, **policy}})
+        running.append(process)
+        until(lambda: process.ask("GET", "/readyz").json()["budgets"] == "normal", "the store to be open")
+        return process
 
     yield replica
     for process in running:
