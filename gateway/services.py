@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
-from gateway.access.rate import Rates
+from gateway.access.people import People
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -17,9 +17,12 @@ from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
-from gateway.normalize.first_form import FirstForms
+from gateway.normalize import Memory
+from gateway.people_table import PeopleTable
+from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
@@ -31,6 +34,9 @@ class Services:
     settings: Settings
     keys: KeyRing
     key_table: KeyTable
+    people: People
+    people_table: PeopleTable
+    watch: Watch
     policies: PolicyStore
     fleet: Fleet
     upstream: Upstream
@@ -42,9 +48,9 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
-    rates: Rates = field(default_factory=Rates)
-    forms: FirstForms = field(default_factory=FirstForms)
+    forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
