@@ -105,7 +105,7 @@ class Booking(msgspec.Struct, kw_only=True):
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
         if observed.pending and observed.response_id:
-            late.keep(self.via, observed.response_id, entry, self.hold)
+            await late.keep(self.via, observed.response_id, entry, self.hold)
         elif self.hold is not None:
             await self.via.budgets.settle(self.hold, entry.cost_nanos)
         self._tell(outcome, entry)

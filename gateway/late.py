@@ -29,7 +29,7 @@ async def keep(via: Services, answer: str, entry: Entry, hold: Hold | None) -> N
         del via.late[next(iter(via.late))]
     waits = {"entry": msgspec.to_builtins(entry), "hold": msgspec.to_builtins(hold)}
     try:
-        await via.memory.keep([Kept(answer, entry.team, entry.backend, entry.at_us, waits)])
+        await via.memory.keep(Kept(answer, entry.team, entry.backend, entry.at_us, waits))
     except Exception as error:  # the answer goes out all the same
         _log.warning("usage of %s is waited for in this process only (%s)", answer, type(error).__name__)
 

@@ -1,10 +1,12 @@
 """What processes remember for each other: who keeps a stored answer, whose usage is still to come, and idempotency keys."""
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, select, update
+from sqlalchemy import Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.ledger.registers import IDEMPOTENCY, KEPT
@@ -39,12 +41,23 @@ class MemoryTable:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._sqlite = store.url.startswith("sqlite")
 
-    async def keep(self, things: list[Kept]) -> None:
-        """What is known already stays as it is."""
-        into = (sqlite if self._store.engine.dialect.name == "sqlite" else postgresql).insert(KEPT)
+    def _into(self, table: Table) -> Any:
+        return sqlite.insert(table) if self._sqlite else postgresql.insert(table)
+
+    async def note(self, things: Sequence[tuple[str, str, str]]) -> None:
+        """Id, team and backend of each. What is known already stays as it is."""
+        now_us = time.time_ns() // 1_000
+        rows = [{"name": name, "team": team, "backend": backend, "at_us": now_us} for name, team, backend in things]
         async with self._store.begin() as connection:
-            await connection.execute(into.on_conflict_do_nothing(), [msgspec.structs.asdict(thing) for thing in things])
+            await connection.execute(self._into(KEPT).on_conflict_do_nothing(), rows)
+
+    async def keep(self, thing: Kept) -> None:
+        """A stored thing with its booking that waits."""
+        into = self._into(KEPT).values(msgspec.structs.asdict(thing))
+        async with self._store.begin() as connection:
+            await connection.execute(into.on_conflict_do_update(index_elements=["name"], set_={"pending": thing.pending}))
 
     async def find(self, name: str) -> Kept | None:
         async with self._store.begin() as connection:
@@ -59,11 +72,11 @@ class MemoryTable:
     async def claim(self, team: str, key: str, use: Use, now_us: int, expires_us: int) -> Use | None:
         """None: it is this call's now. Else what the key was used for; an expired use is as none."""
         mine = (IDEMPOTENCY.c.team == team, IDEMPOTENCY.c.key == key)
-        into = (sqlite if self._store.engine.dialect.name == "sqlite" else postgresql).insert(IDEMPOTENCY)
-        row = {"team": team, "key": key, "fingerprint": use.fingerprint, "call_id": use.call_id, "at_us": now_us, "expires_us": expires_us}
+        facts = {"fingerprint": use.fingerprint, "call_id": use.call_id, "at_us": now_us, "expires_us": expires_us}
+        row = {"team": team, "key": key, **facts}
         async with self._store.begin() as connection:
             await connection.execute(delete(IDEMPOTENCY).where(*mine, IDEMPOTENCY.c.expires_us <= now_us))
-            await connection.execute(into.on_conflict_do_nothing(), [row])
+            await connection.execute(self._into(IDEMPOTENCY).on_conflict_do_nothing(), [row])
             found = (await connection.execute(select(IDEMPOTENCY).where(*mine))).mappings().one()
         if found["call_id"] == use.call_id:
             return None

@@ -64,6 +64,8 @@ class Passage:
         """Answers through `client`; `place` is path and query as they came. Raises only if nothing has been sent out."""
         policy = self._via.policies.current.for_team(call.tenant.team)
         self._via.rates.admit(call.tenant.team, policy.limits.requests_per_minute)
+        if place.startswith("/v1/") and len(parts := place.partition("?")[0].split("/", 4)) > 3:
+            await self._via.stored.recall(unquote(parts[3]))
         way = self._way(call, policy, method, place)
         booking = self._booking(call, policy, way)
         if way.costs:
