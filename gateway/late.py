@@ -66,7 +66,7 @@ async def book(via: Services, answer: str | None, seen: Observed, target: Target
     )  # fmt: skip
     await via.ledger.append(entry)
     if hold is not None:
-        await via.budgets.settle(hold, priced.cost_nanos)
+        via.budgets.post(hold, priced.cost_nanos, seen.usage.input_total + seen.usage.output)
     try:
         await via.memory.booked(answer)
     except Exception as error:  # booked again it changes nothing: the correction's id is the same
