@@ -47,6 +47,8 @@ from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
+from gateway.prefix.history import History
+from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -264,6 +266,8 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
+            index=PrefixIndex(settings.prefix_index_mb << 20),
+            history=History(settings.explain_mb << 20),
             house=stores.house,
         )
         if seat is not None:
