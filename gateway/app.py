@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from gateway.counting import Counting
 from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
-from gateway.ledger.journal import Journal
+from gateway.ledger.journal import Journal, Room
 from gateway.ledger.sql import SqlLedger, Store, upgrade
 from gateway.metering import prices
 from gateway.metrics import Metrics
@@ -42,25 +42,37 @@ from router_policies.types import Rates
 _RELOAD_S = 0.5
 _log = logging.getLogger("tollway")
 
-Asgi = Callable[[Any, Any, Any], Any]
+class Gateway:
+    """The ASGI application; `front` is its door for model calls, once it has started."""
+
+    def __init__(self, inner: Litestar, passthrough: Iterable[str]) -> None:
+        self.front: Front | None = None
+        self._inner = inner
+        self._passthrough = passthrough
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._passthrough):
+            await self.front(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await refuse_upgrade(receive, send)
+        else:
+            await self._inner(scope, receive, send)
 
 
-def build(settings: Settings, transport: Transport | None = None, demo_team: str | None = None) -> Asgi:
-    """The ASGI application. Raises `BadFile` or `PriceFileError` for files that cannot be used.
+def build(settings: Settings, transport: Transport | None = None, demo_team: str | None = None) -> Gateway:
+    """The program. Raises `BadFile` or `PriceFileError` for files that cannot be used.
 
     `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises.
     """
     policies = PolicyStore(settings.policies)
     book = prices.load(settings.prices)
-    front_door: list[Front] = []
-
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         async with _services(settings, policies, book, transport, demo_team) as services:
             holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
-            front_door.append(Front(servers, services.keys, services.metrics, settings.max_body_bytes))
+            gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
             app.state.services = services
             yield
             services.draining = True
@@ -78,15 +90,8 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
         logging_config=None,
     )
 
-    async def front(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and takes(scope["path"], settings.passthrough):
-            await front_door[0](scope, receive, send)
-        elif scope["type"] == "websocket":
-            await refuse_upgrade(receive, send)
-        else:
-            await inner(scope, receive, send)
-
-    return front
+    gateway = Gateway(inner, settings.passthrough)
+    return gateway
 
 
 async def check(settings: Settings) -> None:
@@ -117,7 +122,7 @@ async def _services(
     table = KeyTable(store)
     ring = KeyRing(pepper, await table.load())
     await _first_keys(settings, table, ring, keys_folder, demo_team)
-    journal = Journal(settings.data / "journal", settings.durability)
+    journal = Journal(settings.data / "journal", settings.durability, Room(most_bytes=settings.journal_max_mib * 2**20))
     ledger = SqlLedger(store, journal)
     await ledger.start(journal.recover())
     upstream = Upstream(transport or WireTransport())

@@ -14,7 +14,7 @@ from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
 from gateway.core.call import Call
-from gateway.core.errors import Overloaded
+from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
@@ -85,14 +85,23 @@ class Booking:
         self.in_flight = True
 
     async def settle(self, outcome: Outcome) -> Sequence[tuple[bytes, bytes]]:
-        """Books the attempt; returns the headers that tell its tokens and cost."""
+        """Books the attempt; returns the headers that tell its tokens and cost. Raises `NotBooked` where the journal's disk is
+        broken: then nothing more of the answer may go out."""
+        if self.entry is not None:
+            return ()
         if self.in_flight:
             self.via.fleet.probes[self.target.key].in_flight -= 1
             self.in_flight = False
         metered = await self._meter(outcome)
         entry = self._entry(outcome, metered)
-        await self.via.ledger.append(entry)
         self.entry = entry
+        try:
+            await self.via.ledger.append(entry)
+        except JournalError as error:
+            if self.hold is not None:
+                await self.via.budgets.settle(self.hold, entry.cost_nanos)
+            text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
+            raise NotBooked(text) from error
         if outcome.observed.pending and outcome.observed.response_id:
             late.keep(self.via, outcome.observed.response_id, entry, self.hold)
         elif self.hold is not None:

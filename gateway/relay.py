@@ -1,8 +1,8 @@
-"""The client's side of one call: bytes out, and a watch for the moment it hangs up.
+"""The client's side of one call: bytes out, and the moment it hangs up.
 
-A call outlives its client. uvicorn runs each request as a task of its own and does not cancel it when the socket
-closes, so `serve` simply goes on; what tells it is `Client.gone` and the listener set by `on_gone`. Sending to a
-client that left does nothing.
+A call outlives its client. Each request runs as a task of its own that is not cancelled when the socket closes, so it
+simply goes on; what tells it is `Client.gone` and the listener set by `on_gone`. Sending to a client that left does
+nothing. `AsgiClient` speaks ASGI; `web/door.py` has the one that writes to the socket itself.
 """
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-_BODY_BASE_S, _BODY_S_PER_BYTE = 30.0, 1 / 102_400
-_READ_ON_BYTES, _READ_ON_S = 1 << 20, 2.0
+BODY_BASE_S, BODY_S_PER_BYTE = 30.0, 1 / 102_400
+READ_ON_BYTES, READ_ON_S = 1 << 20, 2.0
 
 
 class ClientGone(Exception):
@@ -27,20 +27,80 @@ class ClientGone(Exception):
 
 
 class Client:
-    """One HTTP exchange with a client over ASGI."""
+    """One HTTP exchange with a client; how bytes leave is the subclass's."""
 
-    __slots__ = ("_on_gone", "_pings", "_receive", "_send", "_sent_at", "_unread", "_watch", "ended", "gone", "started")
+    __slots__ = ("_on_gone", "_pings", "_sent_at", "ended", "gone", "started")
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self) -> None:
         self.gone = False
         self.started = False
         self.ended = False
-        self._receive = receive
-        self._send = send
-        self._unread = False
         self._sent_at = 0.0
         self._pings: asyncio.Task[None] | None = None
         self._on_gone: Callable[[], None] | None = None
+
+    def on_gone(self, listener: Callable[[], None] | None) -> None:
+        """Calls `listener` when the client leaves; None takes it off."""
+        self._on_gone = listener
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, but not for a client that has left."""
+        left = asyncio.Event()
+        self.on_gone(left.set)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(left.wait(), seconds)
+        self.on_gone(None)
+
+    def ping(self, every_s: float, data: bytes) -> None:
+        """Sends `data` whenever nothing else was sent for that long; call it when the answer has been started."""
+        self._sent_at = time.monotonic()
+        self._pings = asyncio.ensure_future(self._ping(every_s, data))
+
+    async def _ping(self, every_s: float, data: bytes) -> None:
+        while not (self.ended or self.gone):
+            left_s = self._sent_at + every_s - time.monotonic()
+            if left_s <= 0:
+                await self.send(data)
+            else:
+                await asyncio.sleep(left_s)
+
+    def _left(self) -> None:
+        """The client hung up."""
+        if not self.ended:
+            self.gone = True
+            if self._on_gone is not None:
+                self._on_gone()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        raise NotImplementedError
+
+    async def send(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    async def end(self, data: bytes = b"") -> None:
+        """Sends the last bytes; the exchange is over."""
+        raise NotImplementedError
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole answer at once."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """No more is done for this client."""
+        if self._pings is not None:
+            self._pings.cancel()
+
+
+class AsgiClient(Client):
+    """A client behind any ASGI server."""
+
+    __slots__ = ("_receive", "_send", "_unread", "_watch")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        super().__init__()
+        self._receive = receive
+        self._send = send
+        self._unread = False
         self._watch: asyncio.Task[None] | None = None
 
     async def body(self, limit_bytes: int, declared: int | None) -> bytes:
@@ -60,7 +120,7 @@ class Client:
         chunks: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(_BODY_BASE_S + (declared or limit_bytes) * _BODY_S_PER_BYTE):
+            async with asyncio.timeout(BODY_BASE_S + (declared or limit_bytes) * BODY_S_PER_BYTE):
                 while True:
                     if message["type"] == "http.disconnect":
                         raise ClientGone
@@ -78,9 +138,9 @@ class Client:
 
     async def _read_on(self) -> None:
         """Reads a little of what is too much: a client that is still sending gets to see the answer before we close."""
-        left = _READ_ON_BYTES
+        left = READ_ON_BYTES
         try:
-            async with asyncio.timeout(_READ_ON_S):
+            async with asyncio.timeout(READ_ON_S):
                 while left > 0:
                     message = await self._receive()
                     if message["type"] == "http.disconnect" or not message.get("more_body"):
@@ -93,25 +153,10 @@ class Client:
         """Starts to look out for the hang-up; call it when the body has been read."""
         self._watch = asyncio.ensure_future(self._until_gone())
 
-    def on_gone(self, listener: Callable[[], None] | None) -> None:
-        """Calls `listener` when the client leaves; None takes it off."""
-        self._on_gone = listener
-
-    async def pause(self, seconds: float) -> None:
-        """Waits, but not for a client that has left."""
-        left = asyncio.Event()
-        self.on_gone(left.set)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(left.wait(), seconds)
-        self.on_gone(None)
-
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if not self.ended:
-            self.gone = True
-            if self._on_gone is not None:
-                self._on_gone()
+        self._left()
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
@@ -122,19 +167,6 @@ class Client:
         self._sent_at = time.monotonic()
         if not self.gone:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    def ping(self, every_s: float, data: bytes) -> None:
-        """Sends `data` whenever nothing else was sent for that long; call it when the answer has been started."""
-        self._sent_at = time.monotonic()
-        self._pings = asyncio.ensure_future(self._ping(every_s, data))
-
-    async def _ping(self, every_s: float, data: bytes) -> None:
-        while not (self.ended or self.gone):
-            left_s = self._sent_at + every_s - time.monotonic()
-            if left_s <= 0:
-                await self.send(data)
-            else:
-                await asyncio.sleep(left_s)
 
     async def end(self, data: bytes = b"") -> None:
         """Sends the last bytes; the exchange is over."""
@@ -158,8 +190,6 @@ class Client:
             await self.end(body)
 
     def close(self) -> None:
-        for task in (self._watch, self._pings):
-            if task is not None:
-                task.cancel()
-
-
+        super().close()
+        if self._watch is not None:
+            self._watch.cancel()

@@ -107,7 +107,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:
+def server(asgi: app.Gateway, drain_s: float) -> uvicorn.Server:
     """The HTTP server, as tests run it too."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -115,6 +115,7 @@ def server(asgi: app.Asgi, drain_s: float) -> uvicorn.Server:
             loop="uvloop",
             http=GuardedProtocol,
             access_log=False,
+            proxy_headers=False,
             log_config=None,
             server_header=False,
             timeout_keep_alive=75,

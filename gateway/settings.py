@@ -158,6 +158,9 @@ class File(_Part):
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
     )
+    journal_max_mib: int = Field(
+        4096, ge=64, description="most that the journal may hold while the database does not take it; then new calls get 503"
+    )
     drain_s: float = Field(30.0, gt=0, description="how long open answers may go on after SIGTERM")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -181,6 +184,7 @@ class Settings(BaseModel):
     max_retry_wait_ms: float
     keepalive_ms: float
     durability: Literal["process", "power"]
+    journal_max_mib: int
     drain_s: float
     log_level: str
 
@@ -215,6 +219,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         max_retry_wait_ms=file.max_retry_wait_ms,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
+        journal_max_mib=file.journal_max_mib,
         drain_s=file.drain_s,
         log_level=file.log_level,
     )

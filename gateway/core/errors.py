@@ -15,6 +15,7 @@
       RateLimited 429
       UpstreamError 502       the backend could not be reached, broke off or answered nonsense
       Overloaded 503
+      NotBooked 503           the answer is there, the journal's disk is not: it is not given out
       UpstreamTimeout 504     the backend did not answer in time
 
 The text of an error reaches the caller: it holds no key, no host and no path of ours.
@@ -94,6 +95,10 @@ class UpstreamError(GatewayError):
 
 class Overloaded(GatewayError):
     status, code, retry = 503, "overloaded", True
+
+
+class NotBooked(GatewayError):
+    status, code = 503, "journal_unavailable"
 
 
 class UpstreamTimeout(GatewayError):

@@ -22,15 +22,15 @@ from typing import Any, Literal, NamedTuple
 from gateway.ledger import Entry
 from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Settled, frame
 from gateway.ledger.recovery import Wreck, read_wreck
+from gateway.ledger.spool import JournalError, Room, Spool, sweep
+
+__all__ = ["Durability", "Journal", "JournalError", "Room"]
 
 Durability = Literal["process", "power"]
-SEGMENT_BYTES = 16 * 1024 * 1024
+CARRY_SEGMENTS = 8
+"""Attempts in flight pin their files; where more than this lie behind one, its OPEN records are written again at the end."""
 
 log = logging.getLogger("tollway.journal")
-
-
-class JournalError(Exception):
-    """The journal cannot be written: nothing new may be admitted."""
 
 
 class _Segment:
@@ -39,17 +39,11 @@ class _Segment:
 
     __slots__ = ("_map", "fd", "path", "pending", "size")
 
-    def __init__(self, path: Path, head: Head, capacity: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, fd: int, head: Head, capacity: int) -> None:
+        self.path, self.fd = path, fd
         self.size = 0
         self.pending: set[str] = set()
-        try:
-            self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            _allocate(self.fd, capacity)
-            self._map = mmap.mmap(self.fd, capacity)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise JournalError(f"cannot write the journal: {error.strerror}") from error
+        self._map = mmap.mmap(fd, capacity)
         self.write(frame(head))
 
     def has_room(self, data: bytes) -> bool:
@@ -68,15 +62,17 @@ class _Segment:
 class Journal:
     """One writer. Use from one event loop; `recover` once, before the first call is admitted."""
 
-    def __init__(self, folder: Path, durability: Durability = "power", segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, folder: Path, durability: Durability = "power", room: Room | None = None) -> None:
         self.cuts: list[Cut] = []
         """Damaged ends found by `recover`; the files that had one are kept, renamed to `.cut`."""
-        self._folder, self._durability, self._segment_bytes = folder, durability, segment_bytes
+        self._folder, self._durability, self._room = folder, durability, room or Room()
         folder.mkdir(parents=True, exist_ok=True)
         self._writer = f"{time.time_ns():016x}-{os.getpid()}"
         self._lock = _lock(folder / f"{self._writer}.lock")
         self._number = self._settled = self._marked = 0
         self._unprojected: dict[str, int] = {}  # entry id -> its number among this writer's SETTLE records
+        self._opened: dict[str, bytes] = {}     # attempts in flight -> their OPEN record
+        self.spool = Spool(folder, self._writer, self._room)
         self._segments = [self._new_segment()]
         self._wrecks: list[Wreck] = []
         self._sync = _GroupSync(self)
@@ -86,8 +82,13 @@ class Journal:
     def open_attempt(self, attempt_id: str, facts: Mapping[str, Any]) -> None:
         """OPEN: before the request goes out. `facts`: fields of the entry by name, as far as they are known, all that have
         no default except `status`; `tokens` is the estimate of the input and `cost_nanos` its cost. `output_rate`,
-        micro-dollars per million output tokens, lets recovery price what was generated."""
-        self._append(frame(Opened(attempt_id, dict(facts))))
+        micro-dollars per million output tokens, lets recovery price what was generated. Raises `JournalError` if nothing new
+        may be admitted."""
+        if self.spool.refusal is not None:
+            raise JournalError(self.spool.refusal)
+        data = frame(Opened(attempt_id, dict(facts)))
+        self._append(data)
+        self._opened[attempt_id] = data
         self._segments[-1].pending.add(attempt_id)
 
     def progress(self, attempt_id: str, output_tokens: int) -> None:
@@ -98,6 +99,7 @@ class Journal:
         """SETTLE: returns once the entry survives what `durability` says. Raises `JournalError`."""
         data = frame(Settled(entry))
         self._append(data)
+        self._opened.pop(entry.id, None)
         self._settled += 1
         self._unprojected[entry.id] = self._settled
         self._segments[-1].pending.add(entry.id)
@@ -117,6 +119,7 @@ class Journal:
                 continue
             if (lock := _try_lock(path)) is None:
                 continue                        # alive
+            sweep(self._folder, path.stem)
             wreck = read_wreck(self._folder, path.stem, lock)
             self.cuts += wreck.cuts
             entries += wreck.entries
@@ -142,6 +145,7 @@ class Journal:
             self._append(frame(Projected(mark)))
         for segment in self._segments:
             segment.pending -= ids
+        self._carry()
         self._drop_finished(ids)
 
     @property
@@ -152,6 +156,7 @@ class Journal:
     def close(self) -> None:
         """Files with nothing left to project are deleted; the others wait for the next start."""
         self._sync.close()
+        self.spool.close()
         for segment in self._segments:
             os.ftruncate(segment.fd, segment.size)
             segment.close()
@@ -175,11 +180,22 @@ class Journal:
 
     def _new_segment(self, room: int = 0) -> _Segment:
         path = self._folder / f"{self._writer}.{self._number + 1:08d}.journal"
-        segment = _Segment(path, Head(VERSION, self._writer, self._settled), self._segment_bytes + room)
+        capacity = self._room.segment_bytes + (room if room > self._room.segment_bytes // 2 else 0)
+        segment = _Segment(path, self.spool.take(path, capacity), Head(VERSION, self._writer, self._settled), capacity)
         self._number += 1
         if self._durability == "power":
             _sync_folder(self._folder)          # else a power cut may lose the file's name
         return segment
+
+    def _carry(self) -> None:
+        """Lets old files go that only attempts in flight hold back: a stream of ten minutes must not keep gigabytes."""
+        for segment in self._segments[:-CARRY_SEGMENTS]:
+            if not segment.pending <= self._opened.keys():
+                return                          # and those after it wait for it
+            for id in segment.pending:
+                self._append(self._opened[id])
+                self._segments[-1].pending.add(id)
+            segment.pending.clear()
 
     def _drop_finished(self, ids: set[str]) -> None:
         while len(self._segments) > 1 and not self._segments[0].pending:
@@ -224,6 +240,7 @@ class _GroupSync:
                 await self._commit(group)
             except (OSError, JournalError) as error:
                 log.error("journal: fdatasync failed twice: %s", error)
+                self._journal.spool.failed(error)
                 failure = JournalError("the journal's disk does not take writes")
             for waiter in group:
                 if not waiter.done.done():      # its call may have been cancelled
@@ -236,10 +253,14 @@ class _GroupSync:
                 await loop.run_in_executor(self._thread, os.fdatasync, segment.fd)
             except OSError as error:            # never repeated on the same file: Linux may have dropped the pages
                 log.warning("journal: fdatasync of %s failed (%s), writing again to a new file", segment.path.name, error)
-                fresh = self._journal.roll()
+                fresh = self._journal.roll(sum(len(waiter.data) for waiter in group))
                 for waiter in group:
                     fresh.write(waiter.data)
-                await loop.run_in_executor(self._thread, os.fdatasync, fresh.fd)
+                try:
+                    await loop.run_in_executor(self._thread, os.fdatasync, fresh.fd)
+                except OSError:
+                    self._journal.roll()        # what settles next is not mixed with what may be lost
+                    raise
                 return
 
     def close(self) -> None:
@@ -267,14 +288,6 @@ def _try_lock(path: Path) -> int | None:
         os.close(fd)
         return None
     return fd
-
-
-def _allocate(fd: int, size: int) -> None:
-    """Blocks now, so that no later write can find the disk full. Raises OSError."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size)
-    else:                                       # macOS
-        os.pwrite(fd, bytes(size), 0)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -117,13 +117,16 @@ class SqlLedger:
         self._task = asyncio.create_task(self._project(), name="ledger-projector")
 
     async def append(self, entry: Entry) -> None:
-        await self._journal.settle(entry)
-        if len(self._queue) < QUEUE:
-            self._queue.append(entry)
-        else:
-            self._overflowed = True
-        self._idle.clear()
-        self._wake.set()
+        """Raises `JournalError` where the entry is not safe; then too it goes to the database, since it will be billed."""
+        try:
+            await self._journal.settle(entry)
+        finally:
+            if len(self._queue) < QUEUE:
+                self._queue.append(entry)
+            else:
+                self._overflowed = True
+            self._idle.clear()
+            self._wake.set()
 
     async def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until all appended so far can be read; False if the database did not take them in time."""

@@ -1,8 +1,9 @@
-"""The door for model calls: plain ASGI, since nothing here may cost more than it must.
+"""The front for model calls, without a framework, since nothing here may cost more than it must.
 
-Reads what the headers say, finds out who asks, reads the body, hands a `Call` on and renders its errors in the caller's
-dialect. Calls in a dialect go to the pipeline; token counts, stored answers, files and configured paths have servers of
-their own. All other paths are Litestar's (`routes.py`).
+Reads what the headers say, finds out who asks (`enter`), takes the body, hands a `Call` on and renders its errors in the
+caller's dialect (`serve`). Our own server (`door.py`) comes in by these two; any other by ASGI. Calls in a dialect go to
+the pipeline; token counts, stored answers, files and configured paths have servers of their own. All other paths are
+Litestar's (`routes.py`).
 """
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from gateway.core.errors import (
     UpgradeRefused,
 )
 from gateway.metrics import Metrics
-from gateway.relay import Client, ClientGone, Receive, Send
+from gateway.relay import AsgiClient, Client, ClientGone, Receive, Send
 
 Serve = Callable[[Call, Client], Awaitable[None]]
 Pass = Callable[[Call, str, str, Client], Awaitable[None]]
@@ -45,12 +46,30 @@ _log = logging.getLogger("tollway.front")
 
 
 @dataclass(frozen=True, slots=True)
+class Visit:
+    """A request whose head has been read and whose caller is known."""
+
+    dialect: str
+    path: str
+    headers: dict[str, str]
+    tenant: Tenant
+    at_us: int
+    body_bytes: int | None
+    """As the head declares it; None where it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Servers:
     """Who answers calls in a dialect, token counts, and what is only passed on."""
 
     call: Serve
     count: Serve
     pass_on: Pass
+
+
+def dialect_of(path: str) -> str:
+    """In whose shape errors are told at a path."""
+    return DIALECT_OF_PATH.get(path) or ("anthropic_messages" if path == COUNTED else "openai_chat")
 
 
 def takes(path: str, passthrough: Iterable[str]) -> bool:
@@ -67,46 +86,83 @@ class Front:
         self._servers = servers
         self._keys = keys
         self._metrics = metrics
-        self._max_body_bytes = max_body_bytes
+        self.max_body_bytes = max_body_bytes
         self.draining = False
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        dialect = DIALECT_OF_PATH.get(path) or ("anthropic_messages" if path == COUNTED else "openai_chat")
-        client = Client(receive, send)
+    def enter(self, path: str, method: str, raw_headers: Iterable[tuple[bytes, bytes]]) -> Visit:
+        """Reads a head, before any of the body is. Raises `GatewayError`."""
+        at_us = time.time_ns() // 1_000
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
+        if "upgrade" in headers:
+            raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
+        if method != "POST":
+            raise MethodNotAllowed(f"{path} takes POST")
+        tenant = self._keys.tenant(presented_key(headers), at_us)
+        kind = headers.get("content-type", "application/json")
+        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+            raise UnsupportedMedia("send the request as application/json")
+        length = headers.get("content-length", "")
+        declared = int(length) if length.isdigit() else None
+        if declared is not None and declared > self.max_body_bytes:
+            raise too_large(self.max_body_bytes)
+        return Visit(dialect_of(path), path, headers, tenant, at_us, declared)
+
+    async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
+        """Answers through `client`, whatever happens."""
         try:
-            await self._handle(dialect, scope, client)
-        except ClientGone:
-            self._metrics.refused("client_gone")
-        except GatewayError as error:
-            self._metrics.refused(error.code)
-            await self._refuse(dialect, client, error)
-        except Exception:
-            _log.exception("a call failed inside the gateway")
-            self._metrics.refused("internal_error")
-            await self._refuse(dialect, client, GatewayError("the gateway failed on this call; its log says why"))
+            await self._serve(visit, body, client)
+        except Exception as error:
+            await self.refuse(visit.dialect, client, error)
         finally:
             client.close()
 
-    async def _handle(self, dialect: str, scope: MutableMapping[str, Any], client: Client) -> None:
+    async def _serve(self, visit: Visit, body: bytes, client: Client) -> None:
+        encoding = visit.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", ""):
+            body = inflate(body, encoding, self.max_body_bytes)
+        if not body:
+            error = BadRequest("the request has no body; send a JSON object")
+            error.code = "invalid_json"
+            raise error
+        sketch = dialects.read(visit.dialect, body)
+        serve = self._servers.count if visit.path == COUNTED else self._servers.call
+        await serve(_call(visit.dialect, visit.path, visit.tenant, visit.headers, body, sketch, visit.at_us), client)
+
+    async def refuse(self, dialect: str, client: Client, error: Exception) -> None:
+        """Tells the caller what went wrong, as far as it can still be told."""
+        if isinstance(error, ClientGone):
+            self._metrics.refused("client_gone")
+            return
+        if not isinstance(error, GatewayError):
+            _log.error("a call failed inside the gateway", exc_info=error)
+            error = GatewayError("the gateway failed on this call; its log says why")
+        self._metrics.refused(error.code)
+        if client.ended:
+            return
+        if client.started:
+            await client.end()
+            return
+        await client.respond(error.status, error_headers(error), dialects.render_error(dialect, error))
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        client = AsgiClient(receive, send)
+        try:
+            if path in DIALECT_OF_PATH or path == COUNTED:
+                visit = self.enter(path, scope["method"], scope["headers"])
+                body = await client.body(self.max_body_bytes, visit.body_bytes)
+                client.watch()
+                await self.serve(visit, body, client)
+            else:
+                await self._pass_on(scope, client)
+        except Exception as error:
+            await self.refuse(dialect_of(path), client, error)
+        finally:
+            client.close()
+
+    async def _pass_on(self, scope: MutableMapping[str, Any], client: AsgiClient) -> None:
         at_us = time.time_ns() // 1_000
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        path = scope["path"]
-        if path not in DIALECT_OF_PATH and path != COUNTED:
-            await self._pass_on(scope, headers, at_us, client)
-            return
-        if "upgrade" in headers:
-            raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
-        if scope["method"] != "POST":
-            raise MethodNotAllowed(f"{path} takes POST")
-        tenant = self._keys.tenant(presented_key(headers), at_us)
-        body = await self._body(headers, client)
-        client.watch()
-        sketch = dialects.read(dialect, body)
-        serve = self._servers.count if path == COUNTED else self._servers.call
-        await serve(_call(dialect, path, tenant, headers, body, sketch, at_us), client)
-
-    async def _pass_on(self, scope: MutableMapping[str, Any], headers: dict[str, str], at_us: int, client: Client) -> None:
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
         if ".." in scope["path"].split("/"):
@@ -114,33 +170,10 @@ class Front:
         query, key = _query(scope["query_string"].decode("latin-1"))
         tenant = self._keys.tenant(presented_key(headers) or key, at_us)
         length = headers.get("content-length", "")
-        body = await client.body(self._max_body_bytes, int(length) if length.isdigit() else None)
+        body = await client.body(self.max_body_bytes, int(length) if length.isdigit() else None)
         client.watch()
         call = _call("other", scope["path"], tenant, headers, body, Sketch(model="", stream=False, spans={}), at_us)
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
-
-    async def _body(self, headers: Mapping[str, str], client: Client) -> bytes:
-        kind = headers.get("content-type", "application/json")
-        if kind.partition(";")[0].strip().lower() != "application/json":
-            raise UnsupportedMedia("send the request as application/json")
-        length = headers.get("content-length", "")
-        body = await client.body(self._max_body_bytes, int(length) if length.isdigit() else None)
-        encoding = headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("identity", ""):
-            body = inflate(body, encoding, self._max_body_bytes)
-        if not body:
-            error = BadRequest("the request has no body; send a JSON object")
-            error.code = "invalid_json"
-            raise error
-        return body
-
-    async def _refuse(self, dialect: str, client: Client, error: GatewayError) -> None:
-        if client.ended:
-            return
-        if client.started:
-            await client.end()
-            return
-        await client.respond(error.status, error_headers(error), dialects.render_error(dialect, error))
 
 
 async def refuse_upgrade(receive: Receive, send: Send) -> None:
@@ -196,6 +229,10 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
     except zlib.error as error:
         raise BadRequest("the body is not gzip, though content-encoding says so") from error
     return plain
+
+
+def too_large(limit_bytes: int) -> TooLarge:
+    return TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
 
 
 def call_id() -> str:

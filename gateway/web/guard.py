@@ -7,16 +7,20 @@ from __future__ import annotations
 import asyncio
 import json
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from gateway.web.door import DoorProtocol
 
 HEAD_BYTES, HEAD_FIELDS, HEAD_S = 32 * 1024, 100, 10.0
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class GuardedProtocol(DoorProtocol):
     """One client connection."""
 
     _head_bytes = 0
     """Of the head that is being read, as far as it has come."""
+    _packet_bytes = 0
+    """Of the packet that is being parsed."""
     _in_head = True
     _refused = False
     _timer: asyncio.TimerHandle | None = None
@@ -32,23 +36,25 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._packet_bytes = len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES:
+        self._packet_bytes = 0
+        if not self._in_head:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
             self._refuse(431, "the request's headers are too large", "headers_too_large")
+        elif self._timer is None:  # half a head; waiting for its first byte is keep-alive's
+            self._timer = self.loop.call_later(HEAD_S, self._too_slow)
 
     def on_message_begin(self) -> None:
         self._in_head = True
-        if self._timer is None:  # a further request on this connection; waiting for its first byte is keep-alive's
-            self._timer = self.loop.call_later(HEAD_S, self._too_slow)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._stop_timer()
-        self._in_head, self._head_bytes = False, 0
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > HEAD_BYTES or len(self.headers) > HEAD_FIELDS:
+        came, self._in_head, self._head_bytes = self._head_bytes + self._packet_bytes, False, 0
+        if len(self.headers) > HEAD_FIELDS or (came > HEAD_BYTES and self._size() > HEAD_BYTES):
             self._refuse(431, "the request's headers are too large or too many", "headers_too_large")
         elif not self._refused:
             super().on_headers_complete()
@@ -60,6 +66,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self._refused:
             super().on_message_complete()
+
+    def _size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "this is no HTTP request that can be read", "invalid_http")

@@ -23,12 +23,15 @@ def readyz(state: State) -> Response[dict[str, object]]:
     notes = [f"policy files: {p}; the last good ones stay in force" for p in problems]
     if services.ledger.failing:
         notes.append(f"database: {services.ledger.failing}; {services.ledger.lag} entries wait in the journal")
-    ready = not services.draining
-    if not ready:
+    stopped = services.journal.spool.refusal
+    if stopped:
+        notes.append(f"journal: {stopped}; no new call is taken")
+    ready = not services.draining and not stopped
+    if services.draining:
         notes.append("draining: the process is about to stop")
     body: dict[str, object] = {
         "status": "ready" if ready else "not ready",
-        "mode": "spool" if services.ledger.failing else "normal",
+        "mode": "stop" if stopped else "spool" if services.ledger.failing else "normal",
         "notes": notes,
     }
     return Response(body, status_code=200 if ready else 503)

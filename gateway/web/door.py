@@ -1,0 +1,259 @@
+"""Model calls straight from the HTTP parser to the front: uvicorn's protocol with a short cut for the paths that are hot.
+
+ASGI's own objects (a scope, two queues of messages, a task that waits for the hang-up) cost as much as all the rest of a
+call. So a POST to a model path becomes a `Turn`, which takes the body as the parser gives it, runs the front once the body is
+whole, writes the answer to the socket itself, and hears of a hang-up by `connection_lost`. Whatever else comes (other
+paths and methods, HTTP/1.0, requests that a client sends ahead on the same connection) takes uvicorn's road.
+"""
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway.core.errors import GatewayError, RequestTimeout
+from gateway.relay import BODY_BASE_S, BODY_S_PER_BYTE, READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
+from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
+
+STUCK_S = 60.0
+"""How long a client may leave what was written to it unread."""
+_HOT = {path.encode(): path for path in (*DIALECT_OF_PATH, COUNTED)}
+_BREAKS_LINE = re.compile(rb"[\r\n\0]")
+
+
+class DoorProtocol(HttpToolsProtocol):
+    """One client connection."""
+
+    cycle: Any
+    _turn: Turn | None = None
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        path = self._hot_path()
+        if path is None:
+            self._by_asgi()
+            return
+        turn = self.cycle = self._turn = Turn(self, self.config.app.front, path)  # type: ignore[union-attr]
+        turn.begin(self.headers, continues=self.expect_100_continue)
+
+    def _hot_path(self) -> str | None:
+        parser = self.parser
+        path = _HOT.get(self.url.partition(b"?")[0])
+        if path is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1" or parser.should_upgrade():
+            return None
+        busy = self.cycle is not None and not self.cycle.response_complete
+        return None if busy or getattr(self.config.app, "front", None) is None else path
+
+    def _by_asgi(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = url, headers, expects
+        self.scope["headers"] = headers
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle is self._turn and self._turn is not None:
+            self._turn.take(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.cycle is self._turn and self._turn is not None:
+            self._turn.whole()
+        else:
+            super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.lost()
+
+    def spawn(self, work: Any) -> None:
+        """Runs on after the connection is gone; the server's shutdown waits for it."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def turn_over(self, *, keep_alive: bool) -> None:
+        self._turn = None
+        if not keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+
+class _Deaf:
+    """What uvicorn sets when a connection ends; a `Turn` hears of that by `lost`."""
+
+    def set(self) -> None: ...
+
+
+_DEAF = _Deaf()
+
+
+class Turn(Client):
+    """One request on a connection, and its answer. Stands in for uvicorn's cycle as far as the protocol looks at one."""
+
+    __slots__ = (
+        "_chunks", "_dialect", "_front", "_head", "_size", "_timer", "_visit", "_whole", "disconnected", "keep_alive",
+        "message_event", "path", "protocol", "response_complete",
+    )  # fmt: skip
+
+    def __init__(self, protocol: DoorProtocol, front: Front, path: str) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.path = path
+        self.keep_alive = protocol.parser.should_keep_alive()
+        self.response_complete = False
+        self.disconnected = False
+        self.message_event = _DEAF
+        self._front = front
+        self._visit: Visit | None = None
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._whole = False
+        self._head = b""
+        """Of the answer, until it goes out with its first bytes."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def response_started(self) -> bool:
+        return self.started
+
+    # the request
+
+    def begin(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
+        """The head is there."""
+        try:
+            visit = self._visit = self._front.enter(self.path, "POST", headers)
+        except GatewayError as error:
+            self._refuse(error)
+            return
+        if continues:
+            self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        declared = visit.body_bytes
+        if declared is None or declared > 65_536:  # smaller ones come with the head, or very soon
+            most = self._front.max_body_bytes if declared is None else declared
+            self._timer = self.protocol.loop.call_later(BODY_BASE_S + most * BODY_S_PER_BYTE, self._too_slow)
+
+    def take(self, data: bytes) -> None:
+        """A piece of the body."""
+        self._size += len(data)
+        if self._visit is not None:
+            self._chunks.append(data)
+            if self._size > self._front.max_body_bytes:
+                self._chunks.clear()
+                self._size = 0
+                self._refuse(too_large(self._front.max_body_bytes))
+        elif self._size > READ_ON_BYTES:  # closing with bytes unread would take the answer from the client
+            self.protocol.flow.pause_reading()
+
+    def whole(self) -> None:
+        """The body is there: the call begins."""
+        self._whole = True
+        self._stop_timer()
+        if self._visit is None:  # refused already; what came after it was read so that the client sees why
+            if self.response_complete:
+                self.protocol.transport.close()
+            return
+        chunks = self._chunks
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self.protocol.spawn(self._front.serve(self._visit, body, self))
+
+    def lost(self) -> None:
+        """The connection ended."""
+        self._stop_timer()
+        if not self._whole and not self.ended:
+            self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, ClientGone()))
+        self._left()
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self._refuse(RequestTimeout("the request body did not arrive in time"))
+
+    def _refuse(self, error: GatewayError) -> None:
+        self._visit = None
+        self._stop_timer()
+        self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, error))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # the answer
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """The head goes out with the first bytes behind it."""
+        self.started = True
+        self._head = self._lines(status, headers) + b"transfer-encoding: chunked\r\n\r\n"
+
+    async def send(self, data: bytes) -> None:
+        if self.gone or not data:
+            return
+        protocol = self.protocol
+        protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
+        self._head = b""
+        if self._pings is not None:
+            self._sent_at = protocol.loop.time()
+        if protocol.flow.write_paused:
+            await self._drained()
+
+    async def end(self, data: bytes = b"") -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if not self.gone:
+            last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+            self.protocol.transport.write(self._head + last)
+        self._over()
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        if self.ended:
+            return
+        self.started = self.ended = True
+        if not self._whole:
+            self.keep_alive = False
+        if not self.gone:
+            head = self._lines(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
+            transport = self.protocol.transport
+            if len(body) < 65_536:
+                transport.write(head + body)
+            else:
+                transport.writelines((head, body))
+        self._over()
+
+    def _lines(self, status: int, headers: Headers) -> bytes:
+        lines = [STATUS_LINE[status]]
+        for name, value in (*self.protocol.server_state.default_headers, *headers):
+            if _BREAKS_LINE.search(value):
+                raise ValueError(f"header {name!r} of an answer has a line break in it")
+            lines += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        return b"".join(lines)
+
+    async def _drained(self) -> None:
+        """Waits for a slow reader, but not for ever."""
+        try:
+            async with asyncio.timeout(STUCK_S):
+                await self.protocol.flow.drain()
+        except TimeoutError:
+            self.protocol.transport.abort()
+
+    def _over(self) -> None:
+        self.close()
+        self.response_complete = True
+        if self.gone:
+            return
+        if self._whole:
+            self.protocol.turn_over(keep_alive=self.keep_alive)
+        else:  # read on for a moment: a client that is still sending gets to see the answer
+            self.protocol.loop.call_later(READ_ON_S, self.protocol.transport.close)
