@@ -15,6 +15,7 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 
+from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
@@ -32,6 +33,7 @@ from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline
+from gateway.planner import Planner
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.web import admin, books, errors, health, routes
@@ -140,6 +142,7 @@ async def _services(
         reports=reports.connect(settings.database_url),
         metrics=Metrics(),
         salt=pepper,
+        planner=Planner(caching.rates_of(book)),
     )
     reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
     try:

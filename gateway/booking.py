@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway import late
+from gateway import caching, late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
@@ -22,6 +22,7 @@ from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
 from gateway.normalize import Change
+from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from router_policies.types import Decision, Ranked
@@ -45,6 +46,8 @@ class Plan:
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
+    parts: Sequence[tuple[int, int]] = ()
+    """Byte ranges of the prompt's parts in the body, in rendered order; the chain is over them."""
     output_cap: int | None = None
     """The policy's limit, where the call names none of its own."""
 
@@ -61,6 +64,8 @@ class Booking:
     predicted_read_tokens: int
     sent: bytes = b""
     """The request's body as it went out, for what only it shows."""
+    planned: Planned | None = None
+    """What it asks of the provider's cache."""
     hold: Hold | None = None
     in_flight: bool = False
     entry: Entry | None = None
@@ -182,7 +187,7 @@ class Booking:
             "policy_version": decision.policy_version,
             "reason": decision.reason,
             "decision": self.plan.lanes_seen,
-            "receipts": [change.receipt for change in self.plan.changes],
+            "receipts": [*(change.receipt for change in self.plan.changes), *(self.planned.receipts if self.planned else ())],
             "predicted_read_tokens": self.predicted_read_tokens,
         }
 
@@ -200,6 +205,7 @@ class Booking:
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             ttl_s = _OWN_CACHE_TTL_S if self.target.cache_salt else _CACHE_TTL_S
             self.via.index.learn(self.target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+            caching.learn(self.via.planner, self.planned, tokens, self.plan.call.at_us)
         if self.target.dialect == _STORING and outcome.observed.response_id:
             self.via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         self.via.metrics.attempt(

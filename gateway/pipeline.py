@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway import dialects
+from gateway import caching, dialects
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.booking import Booking, Plan
 from gateway.core.call import Call
@@ -92,6 +92,7 @@ class Pipeline:
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
             cached=cached,
+            parts=parts,
             output_cap=cap,
         )
 
@@ -163,6 +164,12 @@ class Pipeline:
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
         )
+        booking.planned = caching.plan(
+            via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
+            render=attempt.request, first=number == 1,
+        )  # fmt: skip
+        if booking.planned is not None:
+            set_fields.update(booking.planned.fields)
         request = attempt.request()
         booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
         if limit is not None:

@@ -17,6 +17,7 @@ from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize.first_form import FirstForms
+from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from router_policies.files import PolicyStore
@@ -40,6 +41,7 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
+    planner: Planner
     rates: Rates = field(default_factory=Rates)
     forms: FirstForms = field(default_factory=FirstForms)
     index: PrefixIndex = field(default_factory=PrefixIndex)

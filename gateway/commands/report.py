@@ -70,7 +70,8 @@ def why(remote: Remote, call_id: str, as_json: bool) -> None:
     _print_attempts(call["attempts"])
     _print_lanes(call["decision"])
     for receipt in call["receipts"]:
-        text = f"normalized {receipt['place']} by {receipt['pass']}: {receipt['before']} -> {receipt['after']}"
+        verb = "cached" if receipt["pass"].startswith("cache_") else "normalized"
+        text = f"{verb} {receipt['place']} by {receipt['pass']}: {receipt['before'] or '-'} -> {receipt['after']}"
         console.print(text, markup=False)
     prefix = call["prefix"]
     if prefix["predicted_read"] is not None:

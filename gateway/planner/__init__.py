@@ -110,7 +110,7 @@ class Planner:
     ) -> Planned | None:
         base = Planned(fields={}, receipts=(), pool=backend.pool, rules=rules, model=backend.model, end_bytes=page.ends[-1])
         if rules.key and "prompt_cache_key" not in page.spans:
-            key = self.keys.key(page.digests[0], page.digests[page.session], now_us).decode()
+            key = self.keys.key(asker.domain.encode() + page.beginning, page.opening, now_us).decode()
             receipt = {"pass": "cache_key", "place": "prompt_cache_key", "before": "", "after": key}
             base = replace(base, fields={"prompt_cache_key": msgspec.Raw(msgspec.json.encode(key))}, receipts=[receipt])
         if (rules.mark or rules.lifetime_field) and not _planned_by_client(page, rules):

@@ -41,7 +41,12 @@ class Choice:
 
 
 def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1) -> Choice:
-    """The cheapest plan. Segments up to `held` are in the cache already; a mark before `least_last` would not be stored."""
+    """The cheapest plan. Segments up to `held` are in the cache already; a mark before `least_last` would not be stored, so
+    what
+    stands there can only be read together with that segment."""
+    if least_last > 0:
+        together = segments[least_last].chances
+        segments = [Segment(each.tokens, together) for each in segments[:least_last]] + list(segments[least_last:])
     bare = [segment.tokens * _bare(segment, rates) for segment in segments]
     best = Choice(-1, -1, sum(bare)) if held < 0 else None
     long = len(rates.writes) > 1

@@ -16,6 +16,7 @@ from gateway.planner import marks
 
 _ROLE_FIRST = re.compile(rb'\{\s*+"role"\s*+:\s*+"(\w+)"')
 _ROLE = re.compile(rb'"role"\s*+:\s*+"(\w+)"')
+_ROUTED_BYTES = 1024
 _BEFORE_MESSAGES = {
     "anthropic_messages": ("tools", "system"), "openai_chat": ("tools",), "openai_responses": ("tools", "instructions"),
 }  # fmt: skip
@@ -32,6 +33,8 @@ class Page:
     parts: Sequence[Span]
     digests: Sequence[bytes]
     ends: Sequence[int]
+    root: str
+    """Isolation domain and model, which the chain begins with too."""
 
     @property
     def first_message(self) -> int:
@@ -51,6 +54,18 @@ class Page:
             if self.role(index) == b"user":
                 return index
         return min(first, len(self.parts) - 1)
+
+
+    @property
+    def beginning(self) -> bytes:
+        """What a provider routes by: the first bytes of the prompt, which stay the same where later ones do not."""
+        start, end = self.parts[0]
+        return blake2b(self.body[start : min(end, start + _ROUTED_BYTES)], digest_size=16).digest()
+
+    @property
+    def opening(self) -> bytes:
+        """What all requests of a conversation have in common, whatever else changes: its first message of a user."""
+        return blake2b(self.body[slice(*self.parts[self.session])], digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,6 @@ def _inside(page: Page, kind: str, part: int, value: Span | None) -> list[Place]
     if len(blocks) < 2:
         return []
     cut = blocks[-2][1]
-    before = page.digests[part - 1] if part else b""
-    digest = blake2b(before + page.body[start:cut], digest_size=16, key=page.digests[0][:16] if not part else b"").digest()
+    before = page.digests[part - 1] if part else page.root.encode()
+    digest = blake2b(before + page.body[start:cut], digest_size=16).digest()
     return [Place(kind, part, page.ends[part] - (end - cut), digest, len(blocks) - 2)]

@@ -1,0 +1,57 @@
+"""Brings the planner of prompt caches to a call: the page it reads, the policy's word, and what it learns from the answer."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from gateway import dialects
+from gateway.backends.fleet import Target
+from gateway.core.call import Call
+from gateway.core.usage import TokenUsage
+from gateway.dialects.splice import Span
+from gateway.metering.prices import PriceBook
+from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, held_out, rules_of
+from gateway.prefix.chain import Chain, chain
+from router_policies.rules import Policy
+
+_SUBSCRIPTION = "oauth"
+"""In the `anthropic-beta` header of subscription clients, whose bodies are never changed."""
+
+
+def rates_of(book: PriceBook) -> RatesOf:
+    """The price row in force now, base band."""
+
+    def found(provider: str, model: str, tier: str | None) -> dict[str, int] | None:
+        bands = book.bands(provider, model, None if tier == "auto" else tier, time.time_ns() // 1_000)
+        return dict(bands[0].rates) if bands else None
+
+    return found
+
+
+def plan(
+    planner: Planner, policy: Policy, call: Call, parts: Sequence[Span], links: Chain, target: Target, model: str, *,
+    render: Callable[[], bytes], first: bool,
+) -> Planned | None:
+    """What the attempt should set; None: nothing. `render` gives the body that a backend of another dialect gets."""
+    rules = rules_of(target.provider, model, target.dialect)
+    if rules is None or not policy.cache.plan or not links.digests or _SUBSCRIPTION in call.headers.get("anthropic-beta", ""):
+        return None
+    body, spans = call.body, call.sketch.spans
+    if target.dialect != call.dialect:
+        body = render()
+        sketch = dialects.read(target.dialect, body)
+        spans, parts = sketch.spans, dialects.messages(target.dialect, body, sketch)
+        links = chain(call.tenant.team, model, body, parts)
+    root = f"{call.tenant.team}\0{model}"
+    page = Page(dialect=target.dialect, body=body, spans=spans, parts=parts, digests=links.digests, ends=links.ends, root=root)
+    if held_out(call.tenant.team, links.digests[page.session], policy.cache.hold_out):
+        return None
+    tier = target.set_fields.get("service_tier") or target.priced_as
+    backend = Backend(target.provider, model, tier, target.pool)
+    return planner.plan(page, Asker(call.tenant.team, call.client), backend, call.at_us, first=first)
+
+
+def learn(planner: Planner, planned: Planned | None, tokens: TokenUsage, at_us: int) -> None:
+    """The answer's counts: what was planned is stored now, or it was not."""
+    if planned is not None:
+        planner.learn(planned, read_tokens=tokens.cache_read, input_tokens=tokens.input_total, at_us=at_us)
