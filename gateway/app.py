@@ -28,7 +28,8 @@ from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal, Room
-from gateway.ledger.sql import SqlLedger, Store, upgrade
+from gateway.ledger.schema import upgrade
+from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
@@ -101,11 +102,7 @@ async def check(settings: Settings) -> None:
     `SchemaError` or SQLAlchemy's errors."""
     settings.data.mkdir(parents=True, exist_ok=True)
     _secret_file(settings.data / "keys" / "pepper")
-    store = Store(settings.database_url)
-    try:
-        await upgrade(store)
-    finally:
-        await store.close()
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
 
 
 @asynccontextmanager
@@ -119,8 +116,8 @@ async def _services(
     settings.data.mkdir(parents=True, exist_ok=True)
     keys_folder = settings.data / "keys"
     pepper = _secret_file(keys_folder / "pepper").encode()
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
     store = Store(settings.database_url)
-    await upgrade(store)
     table = KeyTable(store)
     ring = KeyRing(pepper, await table.load())
     await _first_keys(settings, table, ring, keys_folder, demo_team)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from gateway import dialects
 from gateway.backends.fleet import Target
@@ -39,13 +40,12 @@ _CREDENTIALS = frozenset({401, 403})
 _JSON = (b"content-type", b"application/json")
 
 
-@dataclass(slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, kw_only=True):
     """How the attempt went, as far as it has come; whole when `settle` sees it."""
 
     status: Status = "failed"
     http_status: int | None = None
-    observed: Observed = field(default_factory=Observed)
+    observed: Observed = Observed()
     produced: Callable[[], str] | None = None
     """The text that came, for an estimate where the answer was cut before its usage."""
     error: str | None = None
@@ -80,8 +80,7 @@ class TryNext(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, kw_only=True):
     """What one try needs; `run` does it."""
 
     call: Call
@@ -94,8 +93,10 @@ class Attempt:
     stop_on_hang_up: bool = True
     keepalive_s: float = 0.0
     """Silence in a stream after which the client gets a ping; 0 is never."""
-    stop: Stop = field(default_factory=Stop)
-    outcome: Outcome = field(default_factory=Outcome)
+    begun: Callable[[], None] | None = None
+    """Called when the answer's first token has come."""
+    stop: Stop = msgspec.field(default_factory=Stop)
+    outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
 
     def request(self) -> bytes:
@@ -259,6 +260,8 @@ class Attempt:
 
     def _first_token(self) -> None:
         self.outcome.first_token_s = time.perf_counter() - self._began
+        if self.begun is not None:
+            self.begun()
 
     async def _settle(self, status: Status, error: str | None) -> Sequence[tuple[bytes, bytes]]:
         self.outcome.status, self.outcome.error = status, error

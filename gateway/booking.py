@@ -1,23 +1,26 @@
 """Turns one attempt's outcome into its ledger entry, and tells everybody who has to know.
 
-Order matters: the journal first, then the hold, then what may be lost (forecasts, figures, metrics).
+Order matters: the journal first, then the hold, then what may be lost (forecasts, figures, metrics). The entry is made when
+the attempt is opened, as it would be booked if the process died then; settling it fills in what came of it.
 """
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway import caching, late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
 from gateway.core.call import Call
+from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
-from gateway.ledger import Entry
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
@@ -31,17 +34,17 @@ _STORING = "openai_responses"
 _COOLING = frozenset({429, 503, 529})
 _CACHE_TTL_S = 300.0
 _OWN_CACHE_TTL_S = 86_400.0
+_NOT_YET = TokenUsage()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided for a call: everything its attempts have in common."""
 
     call: Call
     decision: Decision
     changes: Sequence[Change]
     chain: Chain
-    lanes_seen: Sequence[Mapping[str, Any]]
+    lanes_seen: tuple[Mapping[str, Any], ...]
     prompt_tokens: int
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
@@ -52,13 +55,13 @@ class Plan:
     """The policy's limit, where the call names none of its own."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Booking:
+class Booking(msgspec.Struct, kw_only=True):
     """One attempt on its way into the ledger; `settle` is what `Attempt` calls before its last byte."""
 
     plan: Plan
     via: Services
     number: int
+    id: str
     ranked: Ranked
     target: Target
     predicted_read_tokens: int
@@ -68,18 +71,14 @@ class Booking:
     """What it asks of the provider's cache."""
     hold: Hold | None = None
     in_flight: bool = False
+    opened: Entry | None = None
     entry: Entry | None = None
-
-    @property
-    def id(self) -> str:
-        return f"{self.plan.call.id}-{self.number}"
 
     async def open(self) -> None:
         """OPEN in the journal: should the process die, this is what will be booked. Raises `Overloaded` if it takes nothing."""
-        facts = self._facts()
-        facts["tokens"] = TokenUsage(uncached=self.plan.prompt_tokens)
+        self.opened = self._opened()
         try:
-            self.via.journal.open_attempt(self.id, facts)
+            self.via.journal.open_attempt(self.opened)
         except JournalError as error:
             if self.hold is not None:
                 await self.via.budgets.release(self.hold)
@@ -97,7 +96,10 @@ class Booking:
         if self.in_flight:
             self.via.fleet.probes[self.target.key].in_flight -= 1
             self.in_flight = False
-        metered = await self._meter(outcome)
+        observed = outcome.observed
+        metered = meter.told(observed.usage) or await self._estimated(outcome)
+        if metered.tokens.cache_write:
+            metered = metered._replace(tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
         entry = self._entry(outcome, metered)
         self.entry = entry
         try:
@@ -107,17 +109,17 @@ class Booking:
                 await self.via.budgets.settle(self.hold, entry.cost_nanos)
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
-        if outcome.observed.pending and outcome.observed.response_id:
-            late.keep(self.via, outcome.observed.response_id, entry, self.hold)
+        if observed.pending and observed.response_id:
+            late.keep(self.via, observed.response_id, entry, self.hold)
         elif self.hold is not None:
             await self.via.budgets.settle(self.hold, entry.cost_nanos)
         self._tell(outcome, entry)
         return headers_of(entry)
 
-    async def _meter(self, outcome: Outcome) -> meter.Metered:
+    async def _estimated(self, outcome: Outcome) -> meter.Metered:
         if outcome.observed.pending:
-            return meter.Metered(TokenUsage(), "none")
-        metered = await meter.weigh(
+            return meter.Metered(_NOT_YET, "none")
+        return await meter.weigh(
             outcome.observed,
             status=outcome.status,
             sent=outcome.sent or outcome.http_status is not None,
@@ -125,29 +127,58 @@ class Booking:
             produced=outcome.produced,
             model=self.ranked.upstream_model,
         )
-        if not metered.tokens.written:
-            return metered
-        return replace(metered, tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
+
+    def _opened(self) -> Entry:
+        plan, target = self.plan, self.target
+        call, decision, tenant = plan.call, plan.decision, plan.call.tenant
+        return Entry(
+            id=self.id,
+            call_id=call.id,
+            attempt=self.number,
+            at_us=call.at_us,
+            team=tenant.team,
+            project=tenant.project,
+            key_id=tenant.key_id,
+            client=call.client,
+            run=call.run,
+            parent_run=call.parent_run,
+            subgoal=call.subgoal,
+            tags=call.tags,
+            dialect=call.dialect,
+            stream=call.sketch.stream,
+            model=call.sketch.model,
+            upstream_model=self.ranked.upstream_model,
+            backend=target.backend,
+            provider=target.provider,
+            lane=target.lane,
+            latency_class=decision.class_name,
+            policy_version=decision.policy_version,
+            reason=decision.reason,
+            decision=plan.lanes_seen,
+            receipts=tuple([*[change.receipt for change in plan.changes], *(self.planned.receipts if self.planned else ())]),
+            predicted_read_tokens=self.predicted_read_tokens,
+            status="orphaned",
+            tokens=TokenUsage(uncached=plan.prompt_tokens),
+            tokens_from="estimate",
+        )
 
     def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
-        observed, at_us = outcome.observed, self.plan.call.at_us
-        region = observed.region or self.target.region
-        tier = observed.served_tier or self.target.set_fields.get("service_tier") or self.target.priced_as
-        tier = tier_of(self.target.provider, tier, self.sent)
-        model = observed.served_model or self.ranked.upstream_model
+        observed, target, tokens = outcome.observed, self.target, metered.tokens
+        tier = observed.served_tier or target.set_fields.get("service_tier") or target.priced_as
+        tier = tier_of(target.provider, tier, self.sent)
         status, cost, uncached_cost, rows = outcome.status, 0, 0, ()
-        if metered.tokens.known:
+        if tokens.known:
             priced = self.via.prices.price(
-                self.target.provider, model, metered.tokens, tier=tier, at_us=at_us, region=region, batch=self.target.batch
-            )
+                target.provider, observed.served_model or self.ranked.upstream_model, tokens, tier=tier,
+                at_us=self.plan.call.at_us, region=observed.region or target.region, batch=target.batch,
+            )  # fmt: skip
             cost, uncached_cost, rows = priced.cost_nanos, priced.uncached_cost_nanos, priced.rows  # type: ignore[assignment]
             if cost is None and status == "ok":
                 status = "unpriced"
         elif status in ("ok", "sent_unanswered") or observed.response_id:  # begun, so it may have been billed
             cost, uncached_cost, status = None, None, "unpriced" if status == "ok" else status  # type: ignore[assignment]
-        return Entry(
-            id=self.id,
-            **self._facts(),
+        return replace(
+            self.opened or self._opened(),
             served_model=observed.served_model,
             served_tier=tier,
             status=status,
@@ -155,63 +186,31 @@ class Booking:
             error=outcome.error[:500] if outcome.error else None,
             first_token_ms=None if outcome.first_token_s is None else round(outcome.first_token_s * 1e3, 3),
             total_ms=round(outcome.total_s * 1e3, 3),
-            tokens=metered.tokens,
+            tokens=tokens,
             tokens_from=metered.source,
             cost_nanos=cost,
             uncached_cost_nanos=uncached_cost,
             price_rows=rows,
         )
 
-    def _facts(self) -> dict[str, Any]:
-        call, decision = self.plan.call, self.plan.decision
-        return {
-            "call_id": call.id,
-            "attempt": self.number,
-            "at_us": call.at_us,
-            "team": call.tenant.team,
-            "project": call.tenant.project,
-            "key_id": call.tenant.key_id,
-            "client": call.client,
-            "run": call.run,
-            "parent_run": call.parent_run,
-            "subgoal": call.subgoal,
-            "tags": call.tags,
-            "dialect": call.dialect,
-            "stream": call.sketch.stream,
-            "model": call.sketch.model,
-            "upstream_model": self.ranked.upstream_model,
-            "backend": self.target.backend,
-            "provider": self.target.provider,
-            "lane": self.target.lane,
-            "latency_class": decision.class_name,
-            "policy_version": decision.policy_version,
-            "reason": decision.reason,
-            "decision": self.plan.lanes_seen,
-            "receipts": [*(change.receipt for change in self.plan.changes), *(self.planned.receipts if self.planned else ())],
-            "predicted_read_tokens": self.predicted_read_tokens,
-        }
-
     def _tell(self, outcome: Outcome, entry: Entry) -> None:
-        probe = self.via.fleet.probes[self.target.key]
-        tokens = entry.tokens
+        via, target, tokens = self.via, self.target, entry.tokens
+        probe = via.fleet.probes[target.key]
         if outcome.status == "ok":
             probe.answered(uncached_tokens=tokens.uncached, output_tokens=tokens.output, total_s=outcome.total_s)
         elif outcome.http_status in _COOLING:
             probe.cool(f"answered {outcome.http_status}", outcome.retry_after_s)
-            self.via.fleet.stale()
+            via.fleet.stale()
         elif outcome.status != "client_gone" and (outcome.http_status is None or outcome.http_status >= 500):
             probe.failed(outcome.error or outcome.status)
-            self.via.fleet.stale()
+            via.fleet.stale()
         if entry.tokens_from == "provider" and outcome.http_status == 200:
-            ttl_s = _OWN_CACHE_TTL_S if self.target.cache_salt else _CACHE_TTL_S
-            self.via.index.learn(self.target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
-            caching.learn(self.via.planner, self.planned, tokens, self.plan.call.at_us)
-        if self.target.dialect == _STORING and outcome.observed.response_id:
-            self.via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
-        self.via.metrics.attempt(
-            entry.team, entry.backend, entry.lane, entry.latency_class, entry.status, tokens, entry.cost_nanos,
-            outcome.first_token_s, outcome.total_s, entry.predicted_read_tokens,
-        )  # fmt: skip
+            ttl_s = _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
+            via.index.learn(target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+            caching.learn(via.planner, self.planned, tokens, entry.at_us)
+        if target.dialect == _STORING and outcome.observed.response_id:
+            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
+        via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
 
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
@@ -220,7 +219,7 @@ def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
     counts = (
         ("uncached", tokens.uncached), ("cached", tokens.cache_read), ("written", tokens.written), ("output", tokens.output),
     )  # fmt: skip
-    told = ",".join(f"{name}={count}" for name, count in counts if count is not None)
+    told = ",".join([f"{name}={count}" for name, count in counts if count is not None])
     cost = usd(entry.cost_nanos)
     headers = [(b"x-tollway-tokens", told.encode("ascii"))]
     if cost is not None:

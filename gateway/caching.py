@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from gateway import dialects
 from gateway.backends.fleet import Target
@@ -12,7 +13,7 @@ from gateway.dialects.splice import Span
 from gateway.metering.prices import PriceBook
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, held_out, rules_of
 from gateway.prefix.chain import Chain, chain
-from router_policies.rules import Policy
+from router_policies.rules import Klass, Policy
 
 _SUBSCRIPTION = "oauth"
 """In the `anthropic-beta` header of subscription clients, whose bodies are never changed."""
@@ -49,6 +50,29 @@ def plan(
     tier = target.set_fields.get("service_tier") or target.priced_as
     backend = Backend(target.provider, model, tier, target.pool)
     return planner.plan(page, Asker(call.tenant.team, call.client), backend, call.at_us, first=first)
+
+
+@asynccontextmanager
+async def together(
+    planner: Planner, planned: Planned, at_us: int, klass: Klass, most_wait_ms: float
+) -> AsyncIterator[Callable[[], None]]:
+    """Waits for a call that is writing a prefix of this one, as long as reading it is worth, then leads for what is left.
+    Gives what to call when the answer begins."""
+    found = planner.writer(planned) if most_wait_ms > 0 else None
+    if found is not None:
+        leader, saving_usd = found
+        value = klass.value_usd_per_s
+        await leader.wait(min(most_wait_ms / 1e3, saving_usd / value if value > 0 else most_wait_ms))
+    own = planner.lead(planned, at_us)
+
+    def begun() -> None:
+        planner.begun(planned, at_us)
+        own.begun()
+
+    try:
+        yield begun
+    finally:
+        planner.cohorts.end(own)
 
 
 def learn(planner: Planner, planned: Planned | None, tokens: TokenUsage, at_us: int) -> None:

@@ -6,7 +6,8 @@ is booked once, however often the answer is fetched.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold

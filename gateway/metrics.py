@@ -1,15 +1,24 @@
-"""What `/metrics` shows: counts and times in Prometheus' text form, one registry per process."""
+"""What `/metrics` shows: counts and times in Prometheus' text form, one registry per process.
+
+Attempts are tallied in plain numbers and become metrics when somebody asks: the library's own counters cost ten locked
+steps a call.
+"""
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from gateway.core.usage import TokenUsage
+from gateway.core.entry import Entry
 
 _FIRST_TOKEN_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
 _TOTAL_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_CLASSES = ("uncached", "cache_read", "cache_write", "output")
+_LABELS = ("team", "backend", "lane", "latency_class")
 
 
 class Metrics:
@@ -17,29 +26,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        lane = ["team", "backend", "lane", "latency_class"]
-        self._attempts = Counter("tollway_attempts", "Attempts by outcome", [*lane, "status"], registry=registry)
-        self._tokens = Counter("tollway_tokens", "Tokens by class", [*lane, "token_class"], registry=registry)
-        self._cost = Counter("tollway_cost_usd", "Cost in dollars, as far as prices are known", lane, registry=registry)
-        self._unpriced = Counter("tollway_unpriced_attempts", "Attempts whose price is not known", lane, registry=registry)
+        self._attempts = Attempts()
+        registry.register(self._attempts)
         self._refused = Counter("tollway_refused_calls", "Calls refused before any attempt", ["code"], registry=registry)
         self._rule_errors = Counter(
             "tollway_rule_errors", "Policy rules whose condition failed while it ran", ["team", "rule"], registry=registry
         )
-        self._first = Histogram(
-            "tollway_first_token_seconds", "Time to the first token", ["backend", "lane"], buckets=_FIRST_TOKEN_S,
-            registry=registry,
-        )  # fmt: skip
-        self._total = Histogram(
-            "tollway_answer_seconds", "Time to the whole answer", ["backend", "lane"], buckets=_TOTAL_S, registry=registry
-        )
-        self._predicted = Counter(
-            "tollway_predicted_cache_read_tokens", "Cached tokens that the prefix index foresaw", ["backend"], registry=registry
-        )
-        self.in_flight = Gauge("tollway_calls_in_flight", "Calls being served", registry=registry)
+        self.in_flight = 0
+        """Calls being served."""
+        Gauge("tollway_calls_in_flight", "Calls being served", registry=registry).set_function(lambda: self.in_flight)
         self.ledger_lag = Gauge("tollway_ledger_lag_entries", "Entries in the journal and not yet in SQL", registry=registry)
         self.reload_failures = Gauge("tollway_policy_problems", "Problems of the last policy reload", registry=registry)
         self._child = lru_cache(maxsize=4096)(self._make_child)
+        self.attempt = self._attempts.add
 
     def _make_child(self, metric: Any, *labels: str) -> Any:
         return metric.labels(*labels)
@@ -50,29 +49,110 @@ class Metrics:
     def rule_failed(self, team: str, rule: str) -> None:
         self._child(self._rule_errors, team, rule).inc()
 
-    def attempt(
-        self, team: str, backend: str, lane: str, latency_class: str, status: str, tokens: TokenUsage, cost_nanos: int | None,
-        first_s: float | None, total_s: float, predicted: int | None,
-    ) -> None:  # fmt: skip
-        """Counts one attempt."""
-        labels, child = (team, backend, lane, latency_class), self._child
-        child(self._attempts, *labels, status).inc()
-        for name, count in (
-            ("uncached", tokens.uncached), ("cache_read", tokens.cache_read), ("cache_write", tokens.written),
-            ("output", tokens.output),
-        ):  # fmt: skip
-            if count:
-                child(self._tokens, *labels, name).inc(count)
-        if cost_nanos is None:
-            child(self._unpriced, *labels).inc()
-        elif cost_nanos > 0:
-            child(self._cost, *labels).inc(cost_nanos / 1e9)
-        if first_s is not None:
-            child(self._first, backend, lane).observe(first_s)
-        if total_s:
-            child(self._total, backend, lane).observe(total_s)
-        if predicted:
-            child(self._predicted, backend).inc(predicted)
-
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class Attempts:
+    """Counts of attempts, as a collector of the library's kind."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str, str, str], _Tally] = {}
+        self._times: dict[tuple[str, str], _Times] = {}
+
+    def add(self, entry: Entry, first_s: float | None, total_s: float) -> None:
+        """Counts one attempt; times are seconds."""
+        key = (entry.team, entry.backend, entry.lane, entry.latency_class)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = _Tally()
+        tally.add(entry)
+        times = self._times.get(key[1:3])
+        if times is None:
+            times = self._times[key[1:3]] = _Times()
+        if first_s is not None:
+            times.first.add(first_s)
+        if total_s:
+            times.total.add(total_s)
+        times.predicted += entry.predicted_read_tokens or 0
+
+    def collect(self) -> Iterator[Metric]:
+        attempts = CounterMetricFamily("tollway_attempts", "Attempts by outcome", labels=(*_LABELS, "status"))
+        tokens = CounterMetricFamily("tollway_tokens", "Tokens by class", labels=(*_LABELS, "token_class"))
+        cost = CounterMetricFamily("tollway_cost_usd", "Cost in dollars, as far as prices are known", labels=_LABELS)
+        unpriced = CounterMetricFamily("tollway_unpriced_attempts", "Attempts whose price is not known", labels=_LABELS)
+        for labels, tally in list(self._tallies.items()):
+            for status, count in list(tally.by_status.items()):
+                attempts.add_metric((*labels, status), count)
+            for name, count in zip(_CLASSES, tally.tokens, strict=True):
+                tokens.add_metric((*labels, name), count)
+            cost.add_metric(labels, tally.cost_nanos / 1e9)
+            unpriced.add_metric(labels, tally.unpriced)
+        yield from (attempts, tokens, cost, unpriced)
+        yield from self._collect_times()
+
+    def _collect_times(self) -> Iterator[Metric]:
+        lane = ("backend", "lane")
+        first = HistogramMetricFamily("tollway_first_token_seconds", "Time to the first token", labels=lane)
+        total = HistogramMetricFamily("tollway_answer_seconds", "Time to the whole answer", labels=lane)
+        predicted = CounterMetricFamily(
+            "tollway_predicted_cache_read_tokens", "Cached tokens that the prefix index foresaw", labels=lane
+        )
+        for labels, times in list(self._times.items()):
+            first.add_metric(labels, times.first.buckets(), times.first.sum)
+            total.add_metric(labels, times.total.buckets(), times.total.sum)
+            predicted.add_metric(labels, times.predicted)
+        yield from (first, total, predicted)
+
+
+class _Tally:
+    __slots__ = ("by_status", "cost_nanos", "tokens", "unpriced")
+
+    def __init__(self) -> None:
+        self.by_status: dict[str, int] = {}
+        self.tokens = [0, 0, 0, 0]
+        self.cost_nanos = 0
+        self.unpriced = 0
+
+    def add(self, entry: Entry) -> None:
+        usage, tokens = entry.tokens, self.tokens
+        self.by_status[entry.status] = self.by_status.get(entry.status, 0) + 1
+        tokens[0] += usage.uncached or 0
+        tokens[1] += usage.cache_read or 0
+        if usage.cache_write:
+            tokens[2] += usage.written
+        tokens[3] += usage.output or 0
+        if entry.cost_nanos is None:
+            self.unpriced += 1
+        else:
+            self.cost_nanos += entry.cost_nanos
+
+
+class _Histogram:
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as the text form wants them."""
+        found, below = [], 0
+        for bound, count in zip((*map(float, self.bounds), float("inf")), self.counts, strict=True):
+            below += count
+            found.append(("+Inf" if bound == float("inf") else repr(bound), float(below)))
+        return found
+
+
+class _Times:
+    __slots__ = ("first", "predicted", "total")
+
+    def __init__(self) -> None:
+        self.first = _Histogram(_FIRST_TOKEN_S)
+        self.total = _Histogram(_TOTAL_S)
+        self.predicted = 0

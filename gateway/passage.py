@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from gateway import late
 from gateway.attempt import Outcome
@@ -127,7 +129,8 @@ class Passage:
             prompt_tokens=max(len(call.body) // 4, 1), cached={},
         )  # fmt: skip
         return Booking(
-            plan=plan, via=self._via, number=1, ranked=ranked, target=target, predicted_read_tokens=0, sent=call.body
+            plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
+            sent=call.body,
         )  # fmt: skip
 
 

@@ -11,8 +11,9 @@ import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway import caching, dialects
 from gateway.attempt import Attempt, Outcome, TryNext
@@ -39,6 +40,7 @@ Parts = Sequence[tuple[int, int]]
 """Byte ranges of a body's prompt, in the order in which the provider renders them."""
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
+_CONTROL = bytes(range(32)) + b"\x7f"
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
 
 
@@ -54,11 +56,11 @@ class Pipeline:
         via = self._via
         policy = via.policies.current.for_team(call.tenant.team)
         plan = self.plan(call, policy)
-        via.metrics.in_flight.inc()
+        via.metrics.in_flight += 1
         try:
             await self._attempts(plan, policy, client)
         finally:
-            via.metrics.in_flight.dec()
+            via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -147,7 +149,8 @@ class Pipeline:
         via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
-            plan=plan, via=via, number=number, ranked=ranked, target=target, predicted_read_tokens=predicted
+            plan=plan, via=via, number=number, id=f"{plan.call.id}-{number}", ranked=ranked, target=target,
+            predicted_read_tokens=predicted,
         )
         set_fields = dict(target.set_fields)
         if target.cache_salt:
@@ -168,8 +171,20 @@ class Pipeline:
             via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
             render=attempt.request, first=number == 1,
         )  # fmt: skip
-        if booking.planned is not None:
-            set_fields.update(booking.planned.fields)
+        if booking.planned is None:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+            return
+        set_fields.update(booking.planned.fields)
+        async with caching.together(
+            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
+        ) as attempt.begun:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    async def _send(
+        self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],
+        client: Client,
+    ) -> None:
+        via, target = self._via, booking.target
         request = attempt.request()
         booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
         if limit is not None:
@@ -271,7 +286,7 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
     return Forbidden(f"the team's policy leaves no lane for this call: {text}")
 
 
-def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
+def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     """Every lane's figures as they stood, for `tollway why`."""
     ranked = [
         {
@@ -284,7 +299,7 @@ def _lanes_seen(decision: Decision) -> list[dict[str, Any]]:
         }
         for one in decision.ranked
     ]
-    return [*ranked, *({"lane": no.lane.key, "refused": no.reason} for no in decision.refused)]
+    return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
 
 
 def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
@@ -300,4 +315,4 @@ def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
 
 
 def _header_safe(text: str) -> bytes:
-    return text.encode("ascii", "replace").translate(None, bytes(range(32)) + b"\x7f")[:1000]
+    return text.encode("ascii", "replace").translate(None, _CONTROL)[:1000]

@@ -11,8 +11,10 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage

@@ -14,7 +14,7 @@ import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway import app, settings
-from gateway.ledger.sql import SchemaError
+from gateway.ledger.schema import SchemaError
 from gateway.metering.rows import PriceFileError
 from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
 from gateway.web.guard import GuardedProtocol

@@ -149,6 +149,9 @@ class File(_Part):
     database_url: str | None = Field(
         None, pattern=r"^(sqlite|postgres|postgresql)://", description="sqlite:///FILE or postgresql://...; default: in DATA"
     )
+    database_upgrade: Literal["start", "command"] = Field(
+        "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
+    )
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
@@ -177,6 +180,7 @@ class Settings(BaseModel):
     prices: tuple[Path, ...]
     data: Path
     database_url: str
+    database_upgrade: Literal["start", "command"] = "start"
     admin_key: Secret | None
     max_body_bytes: int
     max_attempts: int
@@ -211,7 +215,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         policies=(folder / file.policies).resolve() if file.policies else SHIPPED_POLICIES,
         prices=tuple((folder / p).resolve() for p in file.prices),
         data=data,
-        database_url=file.database_url or f"sqlite:///{data / 'tollway.db'}",
+        database_url=database_url(file, folder),
+        database_upgrade=file.database_upgrade,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
@@ -223,6 +228,11 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         drain_s=file.drain_s,
         log_level=file.log_level,
     )
+
+
+def database_url(file: File, folder: Path) -> str:
+    """Where ledger and keys are."""
+    return file.database_url or f"sqlite:///{(folder / file.data).resolve() / 'tollway.db'}"
 
 
 def _passthrough(file: File) -> Mapping[str, str]:

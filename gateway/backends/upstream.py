@@ -11,6 +11,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 import httpx
 
@@ -33,6 +34,7 @@ _COME_BACK = frozenset({
     b"openai-version", b"openai-model", b"server-timing", b"x-should-retry",
 })  # fmt: skip
 _COME_BACK_PREFIXES = (b"x-ratelimit-", b"anthropic-")
+_USUAL_CONNECTION = frozenset({"keep-alive", "close"})
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -133,17 +135,23 @@ async def read(answer: Answer, stop: Stop) -> bytes:
 
 def outgoing(target: Target, client_headers: Mapping[str, str], *, same_dialect: bool) -> list[tuple[bytes, bytes]]:
     """Headers of the request to the backend: the client's own where the dialect is the same, never its credentials."""
-    named = {name.strip() for name in client_headers.get("connection", "").lower().split(",")}
     headers = [(b"content-type", b"application/json"), (b"accept-encoding", b"identity")]
     if same_dialect:
-        headers += [
-            (name.encode("latin-1"), value.encode("latin-1"))
-            for name, value in client_headers.items()
-            if name not in _STAY_HERE and name not in named and not name.startswith(_STAY_HERE_PREFIXES)
-        ]
+        named = client_headers.get("connection", "").lower()
+        hop_by_hop = {name.strip() for name in named.split(",")} if named and named not in _USUAL_CONNECTION else ()
+        for name, value in client_headers.items():
+            wire = _travelling(name)
+            if wire is not None and name not in hop_by_hop:
+                headers.append((wire, value.encode("latin-1")))
     if target.dialect.startswith("anthropic") and not (same_dialect and "anthropic-version" in client_headers):
         headers.append((b"anthropic-version", b"2023-06-01"))
     return [*headers, *target.headers]
+
+
+@lru_cache(maxsize=1024)
+def _travelling(name: str) -> bytes | None:
+    """A client's header name as it goes to the backend; None: it stays here."""
+    return None if name in _STAY_HERE or name.startswith(_STAY_HERE_PREFIXES) else name.encode("latin-1")
 
 
 def incoming(answer: Answer) -> list[tuple[bytes, bytes]]:
@@ -151,8 +159,13 @@ def incoming(answer: Answer) -> list[tuple[bytes, bytes]]:
     return [
         (name, _bounded_wait(answer, value) if name == b"retry-after" else value)
         for name, value in answer.headers
-        if (name in _COME_BACK or name.startswith(_COME_BACK_PREFIXES)) and not _CONTROL.search(value)
+        if _returning(name) and not _CONTROL.search(value)
     ]
+
+
+@lru_cache(maxsize=1024)
+def _returning(name: bytes) -> bool:
+    return name in _COME_BACK or name.startswith(_COME_BACK_PREFIXES)
 
 
 def retry_after_s(answer: Answer) -> float | None:

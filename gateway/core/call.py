@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """Who a key belongs to; every budget, cache and report is scoped by it."""
 
     team: str
@@ -15,8 +15,7 @@ class Tenant:
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sketch:
+class Sketch(msgspec.Struct, frozen=True, kw_only=True):
     """What the hot path needs to know of a request body, read without decoding its messages or tools.
 
     `spans` maps each top-level key to the byte range of its value in the body, so that a change is a splice and never
@@ -35,8 +34,7 @@ class Sketch:
     """The earlier answer this one goes on from, where the provider has stored it (`previous_response_id`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request of a client. What is learnt later (decision, outcome, cost) is a later value, never a field here."""
 
     id: str
@@ -48,9 +46,9 @@ class Call:
     path: str
     client: str
     """The User-Agent's first product, lower case, e.g. `openai/python`."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     """Lower-case names; credentials and cookies already taken out."""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     run: str | None = None
     parent_run: str | None = None
     subgoal: str | None = None

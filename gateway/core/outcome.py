@@ -1,8 +1,9 @@
 """How an attempt went: what was seen going by, and how it ended."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from gateway.core.events import FinishReason
 from gateway.core.usage import TokenUsage
@@ -22,8 +23,7 @@ Status = Literal[
 TokensFrom = Literal["provider", "estimate", "mixed", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What the gateway read of an answer as it went by; None is "not said"."""
 
     usage: TokenUsage | None = None

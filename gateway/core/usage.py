@@ -7,30 +7,27 @@ knows the difference. `None` means "not reported", 0 means "reported as none": t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+
+import msgspec
 
 WRITE_TTLS = ("5m", "1h", "30m", "12h", "unknown")
 """Lifetimes of cache writes that some provider prices apart; `unknown` is priced as the provider's short one."""
 
-_EMPTY: Mapping[str, int] = MappingProxyType({})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenUsage:
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of one attempt; `input_total` is the sum of the first three classes."""
 
     uncached: int | None = None
     """Prompt tokens that the backend computed."""
     cache_read: int | None = None
     """Prompt tokens that it read from its prefix cache."""
-    cache_write: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    cache_write: Mapping[str, int] = {}
     """Prompt tokens that it charged for storing there, by lifetime (keys: `WRITE_TTLS`)."""
     output: int | None = None
     """Generated tokens, reasoning included."""
     reasoning: int | None = None
     """The part of `output` that was reasoning."""
-    other: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    other: Mapping[str, int] = {}
     """Whatever else is metered: `audio_in`, `audio_out`, `image_out`, `tool_prompt`, `web_search_requests` and so on.
 
     The names say which class they are part of; see `gateway/metering/prices.py` for those that have a price of their own.

@@ -10,11 +10,11 @@ BadRequest that names the field.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from gateway.core.call import Sketch
 from gateway.core.errors import GatewayError

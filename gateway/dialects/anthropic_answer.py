@@ -5,11 +5,11 @@ The stop reason follows from what was sent, not from a label that may be wrong: 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from gateway.core.events import (
     Ended,

@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_MOST = 1 << 53
+MOST = 1 << 53
+"""More than any counter that can be true."""
 
 
 class Counters:
@@ -22,7 +23,7 @@ class Counters:
             return None
         if type(found) is float and found.is_integer():
             found = int(found)
-        if type(found) is not int or not 0 <= found <= _MOST:
+        if type(found) is not int or not 0 <= found <= MOST:
             self.flags.append(f"invalid_{name}")
             return None
         return found

@@ -22,7 +22,7 @@ from gateway.dialects.openai_request import render_request as render_request
 from gateway.dialects.openai_tap import Tap as Tap
 from gateway.dialects.openai_tap import read_frame as read_frame
 from gateway.dialects.openai_usage import usage as usage
-from gateway.dialects.watch import Seen, document_of
+from gateway.dialects.watch import document_of
 
 NAME, PATH = "openai_chat", "/v1/chat/completions"
 PING = b": keep-alive\n"
@@ -88,12 +88,13 @@ def _wants_usage(body: bytes, places: splice.Spans) -> bool:
 def look(body: bytes) -> Observed:
     """What a whole answer says of itself. Raises Malformed."""
     document = document_of(body)
-    seen = Seen()
-    if document.get("error"):
-        seen.error = openai_tap.error_text(document)
-    seen.usage = openai_usage.find(document)
-    seen.tier = openai_tap.tier(document, seen.usage)
-    seen.model, seen.response_id = document.get("model"), document.get("id")
-    for choice in openai_tap.choices(document):
-        seen.finish = seen.finish or openai_tap.FINISH.get(choice.get("finish_reason") or "", "stop")
-    return seen.observed(usage)
+    raw = openai_usage.find(document)
+    first = next(openai_tap.choices(document), None)
+    return Observed(
+        usage=None if raw is None else usage(raw),
+        served_model=document.get("model") or None,
+        served_tier=openai_tap.tier(document, raw),
+        finish_reason=None if first is None else openai_tap.FINISH.get(first.get("finish_reason") or "", "stop"),
+        response_id=document.get("id") or None,
+        error=openai_tap.error_text(document) if document.get("error") else None,
+    )

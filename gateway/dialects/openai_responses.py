@@ -5,9 +5,8 @@ provider has stored (`previous_response_id`, background) can only be served by t
 """
 from __future__ import annotations
 
-from dataclasses import replace
-
 import orjson
+from msgspec.structs import replace
 
 from gateway.core.call import Sketch
 from gateway.core.errors import GatewayError

@@ -5,8 +5,9 @@ The output count in a stream's first event is a placeholder; the last event's co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.core.usage import TokenUsage
 from gateway.dialects import anthropic_usage

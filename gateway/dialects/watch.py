@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
 
 import orjson
+from msgspec.structs import replace
 
 from gateway.core.events import FinishReason
 from gateway.core.outcome import Observed

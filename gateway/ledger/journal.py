@@ -14,10 +14,10 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gateway.ledger import Entry
 from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Settled, frame
@@ -79,17 +79,16 @@ class Journal:
 
     # What the pipeline calls.
 
-    def open_attempt(self, attempt_id: str, facts: Mapping[str, Any]) -> None:
-        """OPEN: before the request goes out. `facts`: fields of the entry by name, as far as they are known, all that have
-        no default except `status`; `tokens` is the estimate of the input and `cost_nanos` its cost. `output_rate`,
-        micro-dollars per million output tokens, lets recovery price what was generated. Raises `JournalError` if nothing new
-        may be admitted."""
+    def open_attempt(self, entry: Entry, output_rate: int | None = None) -> None:
+        """OPEN: before the request goes out. `entry`: as far as it is known, `tokens` an estimate of the input, `cost_nanos`
+        its cost. `output_rate`, micro-dollars per million output tokens, lets recovery price what was generated. Raises
+        `JournalError` if nothing new may be admitted."""
         if self.spool.refusal is not None:
             raise JournalError(self.spool.refusal)
-        data = frame(Opened(attempt_id, dict(facts)))
+        data = frame(Opened(entry, output_rate))
         self._append(data)
-        self._opened[attempt_id] = data
-        self._segments[-1].pending.add(attempt_id)
+        self._opened[entry.id] = data
+        self._segments[-1].pending.add(entry.id)
 
     def progress(self, attempt_id: str, output_tokens: int) -> None:
         """PROG: every 256 tokens or every second of a stream."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
 
-VERSION = 1
+VERSION = 2
 FRAME = struct.Struct("<II")
 MAX_PAYLOAD = 16 * 1024 * 1024
 """No record is longer; a length above it is damage, not a reason to allocate."""
@@ -33,10 +34,11 @@ class Head(msgspec.Struct, tag=0, array_like=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """OPEN: an attempt is about to be sent. `facts` are the fields of its entry as far as they are known."""
+    """OPEN: an attempt is about to be sent. `entry` is what is booked of it should this be the last that is heard of it;
+    `output_rate`, micro-dollars per million output tokens, prices what was generated until then."""
 
-    attempt_id: str
-    facts: dict[str, Any]
+    entry: Entry
+    output_rate: int | None = None
 
 
 class Progress(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -71,7 +73,7 @@ class Cut:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Mapping):      # TokenUsage's empty defaults are mapping proxies
+    if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(f"the journal cannot hold a {type(value).__name__}")
 
@@ -84,9 +86,9 @@ def frame(record: Record) -> bytes:
     try:
         payload = _encode(record)
     except (UnicodeEncodeError, OverflowError, TypeError, NotImplementedError):
-        if not isinstance(record, Settled):
+        if not isinstance(record, Opened | Settled):
             raise
-        payload = _encode(Settled(cleaned(record.entry)))
+        payload = _encode(replace(record, entry=cleaned(record.entry)))
     return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
@@ -121,7 +123,7 @@ def _payloads(data: bytes) -> Iterator[tuple[memoryview, int]]:
 def cleaned(entry: Entry) -> Entry:
     """The entry with what no store can hold replaced, so that it is booked all the same: lone surrogates and NUL by a mark,
     whole numbers beyond 64 bits by the largest, objects by their text."""
-    return frozen(msgspec.convert(_clean(entry), Entry))
+    return msgspec.convert(_clean(entry), Entry)
 
 
 def _clean(value: Any) -> Any:
@@ -137,13 +139,5 @@ def _clean(value: Any) -> Any:
         case list() | tuple():
             return [_clean(item) for item in value]
         case Entry() | TokenUsage():
-            return {f.name: _clean(getattr(value, f.name)) for f in fields(value)}
+            return {name: _clean(getattr(value, name)) for name in value.__struct_fields__}
     return _clean(str(value))
-
-
-def frozen(entry: Entry) -> Entry:
-    """MessagePack and JSON give lists back; an entry holds tuples."""
-    tokens = replace(entry.tokens, flags=tuple(entry.tokens.flags))
-    return replace(
-        entry, tokens=tokens, decision=tuple(entry.decision), receipts=tuple(entry.receipts), price_rows=tuple(entry.price_rows)
-    )

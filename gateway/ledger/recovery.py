@@ -3,26 +3,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.core.money import nanos_from_picos
 from gateway.ledger import Entry
-from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Record, Settled, frozen, read
+from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Record, Settled, read
 
 log = logging.getLogger("tollway.journal")
-
-_UNKNOWN: Mapping[str, Any] = {
-    "attempt": 1, "at_us": 0, "team": "unknown", "key_id": "unknown", "dialect": "unknown", "stream": False, "model": "unknown",
-    "upstream_model": "unknown", "backend": "unknown", "provider": "unknown", "lane": "unknown", "latency_class": "unknown",
-    "policy_version": "unknown", "reason": "unknown",
-}
-"""For facts that an OPEN record should have had: an attempt without them is still booked."""
-
 
 @dataclass(slots=True)
 class Wreck:
@@ -66,7 +56,7 @@ def read_wreck(folder: Path, writer: str, lock: int | None = None) -> Wreck:
             wreck.cuts.append(cut)
         for record in records:
             tally.add(record)
-    wreck.settled = [frozen(entry) for number, entry in tally.settled.values() if number > tally.projected]
+    wreck.settled = [entry for number, entry in tally.settled.values() if number > tally.projected]
     wreck.orphans = [_orphan(opened, tally.output.get(id, 0)) for id, opened in tally.opened.items() if id not in tally.settled]
     wreck.waiting = {entry.id for entry in wreck.entries}
     return wreck
@@ -85,7 +75,7 @@ class _Tally:
             case Head():
                 self.count = record.settled
             case Opened():
-                self.opened[record.attempt_id] = record
+                self.opened[record.entry.id] = record
             case Progress():
                 self.output[record.attempt_id] = record.output_tokens
             case Settled():
@@ -96,24 +86,14 @@ class _Tally:
 
 
 def _orphan(opened: Opened, output: int) -> Entry:
-    facts = {**_UNKNOWN, "call_id": opened.attempt_id, **opened.facts}
-    rate = facts.pop("output_rate", None)
-    facts |= {"id": opened.attempt_id, "status": "orphaned", "tokens_from": "estimate"}
-    try:
-        entry = msgspec.convert(facts, Entry)
-    except msgspec.ValidationError as error:
-        log.error("journal: the facts of attempt %s make no entry (%s); booked without them", opened.attempt_id, error)
-        id = opened.attempt_id
-        bare = {**_UNKNOWN, "id": id, "call_id": id, "status": "orphaned", "tokens_from": "estimate", "error": str(error)}
-        entry = msgspec.convert(bare, Entry)
-    tokens = replace(entry.tokens, output=output)
-    return frozen(
-        replace(
-            entry,
-            tokens=tokens,
-            cost_nanos=_with_output(entry.cost_nanos, output, rate),
-            uncached_cost_nanos=_with_output(entry.uncached_cost_nanos, output, rate),
-        )
+    entry, rate = opened.entry, opened.output_rate
+    return replace(
+        entry,
+        status="orphaned",
+        tokens_from="estimate",
+        tokens=replace(entry.tokens, output=output),
+        cost_nanos=_with_output(entry.cost_nanos, output, rate),
+        uncached_cost_nanos=_with_output(entry.uncached_cost_nanos, output, rate),
     )
 
 

@@ -11,13 +11,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import event, insert, select
+from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -25,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.records import cleaned
-from gateway.ledger.tables import COLUMNS, SCHEMA, SCHEMA_VERSION, Tables, dumps, values_of
+from gateway.ledger.tables import COLUMNS, dumps, values_of
 
 BATCH_ROWS = 500
 CHUNK_ROWS = 100
@@ -37,10 +36,6 @@ AWAY = (OperationalError, InterfaceError, OSError)
 """Errors of a database that cannot be reached or is busy, as against one that refuses a row."""
 
 log = logging.getLogger("tollway.ledger")
-
-
-class SchemaError(Exception):
-    """The database was made by a newer program than this one."""
 
 
 def async_url(url: str) -> URL:
@@ -57,6 +52,7 @@ class Store:
     """The one connection of this process that writes, to the ledger and to keys alike."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.engine: AsyncEngine = create_async_engine(
             async_url(url),
             pool_size=1,
@@ -83,17 +79,6 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
     for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-
-
-async def upgrade(store: Store) -> None:
-    """Bring the database to this program's schema. Raises `SchemaError` if it is already past it."""
-    async with store.begin() as connection:
-        await connection.run_sync(Tables.metadata.create_all)
-        versions = (await connection.execute(select(SCHEMA.c.version))).scalars().all()
-        if max(versions, default=0) > SCHEMA_VERSION:
-            raise SchemaError(f"the database has schema {max(versions)}, this Tollway knows {SCHEMA_VERSION}: use a newer one")
-        if SCHEMA_VERSION not in versions:
-            await connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION, at_us=time.time_ns() // 1_000))
 
 
 class SqlLedger:

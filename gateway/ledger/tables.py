@@ -18,7 +18,8 @@ from sqlmodel import Field, SQLModel
 from gateway.core.usage import WRITE_TTLS, TokenUsage
 from gateway.ledger import Entry
 
-SCHEMA_VERSION = 1
+REVISION = "0002"
+"""The newest of `migrations/versions`, as this program's tables are."""
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
@@ -107,6 +108,11 @@ class KeyRow(Tables, table=True):
     created_us: int = Field(sa_type=BigInteger)
     expires_us: int | None = Field(default=None, sa_type=BigInteger)
     revoked_us: int | None = Field(default=None, sa_type=BigInteger)
+    user_id: str | None = None
+    """The person it was made for."""
+    limits: dict[str, Any] | None = Field(default=None, sa_type=cast(Any, Json))
+    changed_us: int = Field(default=0, sa_type=BigInteger, index=True, sa_column_kwargs={"server_default": "0"})
+    """Other processes look for what is newer than what they know."""
 
 
 class AuditRow(Tables, table=True):
@@ -125,7 +131,7 @@ class AuditRow(Tables, table=True):
 
 
 class SchemaRow(Tables, table=True):
-    """One row per schema version that this database went through."""
+    """What the releases before migrations looked at; kept so that one of them can still be started on this database."""
 
     __tablename__ = "schema_version"
 

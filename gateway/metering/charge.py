@@ -13,7 +13,9 @@ Names in `TokenUsage.other` and what they are:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from gateway.core.money import nanos_from_picos
 from gateway.core.usage import TokenUsage

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.core.outcome import Observed, Status, TokensFrom
 from gateway.core.usage import TokenUsage
@@ -16,8 +18,7 @@ PROVISIONAL = "output_provisional"
 """A dialect's flag: the output count is a placeholder from the start of a stream (Anthropic)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metered:
+class Metered(NamedTuple):
     """Tokens of an attempt, where they come from, and the share by which the estimated part may be wrong (0: none is).
 
     `tokens.flags` says what was estimated: `input_estimated`, `output_estimated`, and `usage_missing` for an answer that
@@ -37,8 +38,8 @@ async def weigh(
     `prompt_tokens` is the estimate made before sending, `produced` gives the text that came (None: it was not kept).
     """
     usage = observed.usage
-    if usage is not None and usage.uncached is not None and usage.output is not None and PROVISIONAL not in usage.flags:
-        return Metered(usage, "provider")
+    if (metered := told(usage)) is not None:
+        return metered
     if not sent or status == "failed":
         return Metered(usage or TokenUsage(), "none")
     counted = estimate.Count(0, 0.0)
@@ -47,6 +48,13 @@ async def weigh(
         counted = await asyncio.to_thread(_count, produced, observed.served_model or model)
         output = counted.tokens
     return _fill(usage or TokenUsage(), prompt_tokens, output, counted.margin, whole=status == "ok")
+
+
+def told(usage: TokenUsage | None) -> Metered | None:
+    """The provider's own figures where they are whole; None where something is left to estimate."""
+    if usage is None or usage.uncached is None or usage.output is None or PROVISIONAL in usage.flags:
+        return None
+    return Metered(usage, "provider")
 
 
 def _count(produced: Callable[[], str], model: str) -> estimate.Count:

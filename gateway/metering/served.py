@@ -5,7 +5,8 @@ Read from the bytes that were sent, and only where an answer leaves it open, whi
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.core.usage import TokenUsage
 from gateway.metering.prices import DEFAULT_TIERS, PROVIDERS

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ from gateway.dialects.splice import Edit
 from gateway.planner import marks
 from gateway.planner.caches import BREAKPOINT, MARK, CacheRules, rules_of
 from gateway.planner.choice import Choice, Rates, Segment, least, mean_cost
+from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held
 from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
@@ -55,6 +57,14 @@ class Backend:
     pool: str
 
 
+class Stored(NamedTuple):
+    """A prefix that is stored when the answer has begun."""
+
+    digest: bytes
+    life_s: float
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
@@ -62,15 +72,15 @@ class Planned:
     fields: Mapping[str, msgspec.Raw]
     receipts: Sequence[Mapping[str, str]]
     pool: str
-    stored: Sequence[tuple[bytes, float]] = ()
-    """Digest and lifetime of each prefix that is marked, or stored by the provider's own habit."""
+    stored: Sequence[Stored] = ()
+    """Each prefix that is marked, or stored by the provider's own habit, in rendered order."""
     held: bytes = b""
     """Digest of the prefix that should be read; empty: none."""
     end_bytes: int = 0
     rules: CacheRules = field(repr=False)
     model: str = ""
-    cold_tokens: int = 0
-    """Of the longest prefix that is marked and not stored yet."""
+    saving_usd: float = 0.0
+    """Per token that is read and not written."""
 
 
 @dataclass(slots=True)
@@ -81,6 +91,7 @@ class Planner:
     reuse: ReuseBook = field(default_factory=ReuseBook)
     held: Held = field(default_factory=Held)
     keys: CacheKeys = field(default_factory=CacheKeys)
+    cohorts: Cohorts = field(default_factory=Cohorts)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
 
     def plan(self, page: Page, asker: Asker, backend: Backend, now_us: int, *, first: bool = True) -> Planned | None:
@@ -102,8 +113,26 @@ class Planner:
             self._bytes_per_token[planned.model] = known + _LEARN_SHARE * (seen - known)
         if planned.held and read_tokens == 0:
             self.held.forget(planned.pool, planned.held)
-        for digest, life_s in planned.stored:
-            self.held.store(planned.pool, digest, at_us, life_s)
+        self.begun(planned, at_us)
+
+    def begun(self, planned: Planned, at_us: int) -> None:
+        """The answer to a call that came at `at_us` has begun: what it stores can be read."""
+        for each in planned.stored:
+            self.held.store(planned.pool, each.digest, at_us, each.life_s)
+
+    def writer(self, planned: Planned) -> tuple[Leader, float] | None:
+        """Who is writing the longest prefix that this call shares, and what reading it instead saves, dollars."""
+        if planned.rules.writes_wait and len(self.cohorts):
+            for each in reversed(planned.stored):
+                leader = self.cohorts.writer((planned.pool, each.digest))
+                if leader is not None:
+                    return leader, each.tokens * planned.saving_usd
+        return None
+
+    def lead(self, planned: Planned, now_us: int) -> Leader:
+        """Leads for the prefixes that nobody has stored and nobody is writing."""
+        cold = [(planned.pool, each.digest) for each in planned.stored if not self.held.has(planned.pool, each.digest, now_us)]
+        return self.cohorts.lead(cold if planned.rules.writes_wait else ())
 
     def _plan(
         self, page: Page, asker: Asker, backend: Backend, rules: CacheRules, now_us: int, *, first: bool
@@ -113,7 +142,7 @@ class Planner:
             key = self.keys.key(asker.domain.encode() + page.beginning, page.opening, now_us).decode()
             receipt = {"pass": "cache_key", "place": "prompt_cache_key", "before": "", "after": key}
             base = replace(base, fields={"prompt_cache_key": msgspec.Raw(msgspec.json.encode(key))}, receipts=[receipt])
-        if (rules.mark or rules.lifetime_field) and not _planned_by_client(page, rules):
+        if not _planned_by_client(page, rules):
             base = self._stored(page, asker, backend, rules, now_us, base, first=first)
         return base if base.fields or base.stored else None
 
@@ -138,18 +167,23 @@ class Planner:
                 self.reuse.wait_for(place.digest, place.kind, client, app, now_us)
         held_place = max((n for n, place in enumerate(found) if self._has(backend.pool, place, held, now_us)), default=-1)
         ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
+        tokens = [round(place.end_bytes / ratio) for place in found]
         lives = list(rules.lives.values())
         segments, before = [], 0
-        for place in found:
+        for place, end in zip(found, tokens, strict=True):
             chance = self.reuse.chance(place.kind, client, app)
-            segments.append(Segment((place.end_bytes - before) / ratio, tuple(chance.within(life) for life in lives)))
-            before = place.end_bytes
-        reach = next((n for n, place in enumerate(found) if place.end_bytes / ratio >= rules.minimum_tokens), None)
+            segments.append(Segment(end - before, tuple(chance.within(life) for life in lives)))
+            before = end
+        reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
         if reach is None:
             return base
+        base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
+        stored = [Stored(place.digest, lives[0], end) for place, end in zip(found, tokens, strict=True)]
         if rules.lifetime_field:
-            return _lifetime(found, segments, held_place, rates, rules, base)
-        return _marks(page, found, least(segments, held_place, rates, reach), held_place, reach, rules, base)
+            return _lifetime(stored, segments, held_place, rates, rules, base)
+        if rules.mark is None:
+            return replace(base, stored=stored[reach:])
+        return _marks(page, found, stored, least(segments, held_place, rates, reach), held_place, reach, rules, base)
 
     def _has(self, pool: str, place: Place, held: int, now_us: int) -> bool:
         """Whether the cache has the prefix that ends there; `held` is the last whole part that it has."""
@@ -163,13 +197,15 @@ class Planner:
         if not row or not row.get("input") or "cached" not in row:
             return None
         unit = row["input"]
+        if rules.mark is None and rules.lifetime_field is None:
+            return Rates(row["cached"] / unit, (1.0,), None, unit / 1e12)
         writes = [row.get(f"write_{life}", row.get("write")) for life in rules.lives]
         known = tuple(write / unit for write in writes if write is not None)
         if len(known) < len(writes):
             return None
         plain = self.rates_of(backend.provider, backend.model, backend.tier) if rules.automatic_read else None
         automatic = plain["cached"] / unit if plain and "cached" in plain else None
-        return Rates(row["cached"] / unit, known, automatic)
+        return Rates(row["cached"] / unit, known, automatic, unit / 1e12)
 
 
 def _planned_by_client(page: Page, rules: CacheRules) -> bool:
@@ -179,14 +215,15 @@ def _planned_by_client(page: Page, rules: CacheRules) -> bool:
 
 
 def _marks(
-    page: Page, found: Sequence[Place], choice: Choice, held: int, reach: int, rules: CacheRules, base: Planned
+    page: Page, found: Sequence[Place], all_stored: Sequence[Stored], choice: Choice, held: int, reach: int, rules: CacheRules,
+    base: Planned,
 ) -> Planned:
     """Marks at the chosen places, or the word that nothing is to be stored. Before `reach` nothing would be."""
     lives = list(rules.lives.items())
     whole = choice.last == len(found) - 1
     automatic_end = rules.ends_are_marked and whole
     edits: list[Edit] = []
-    stored: list[tuple[bytes, float]] = []
+    stored: list[Stored] = []
     receipts = list(base.receipts)
     for index in _worth_a_mark(found, choice, held, rules.most_marks):
         name, life_s = lives[1 if index <= choice.last_long else 0]
@@ -194,13 +231,13 @@ def _marks(
         if index < reach:
             continue
         if automatic_end and index == choice.last and choice.last_long < index:
-            stored.append((place.digest, life_s))
+            stored.append(all_stored[index]._replace(life_s=life_s))
             continue
         edit = _edit(page, place, _mark(rules, name, default=name == lives[0][0]))
         if edit is None:
             continue
         edits.append(edit)
-        stored.append((place.digest, life_s))
+        stored.append(all_stored[index]._replace(life_s=life_s))
         receipts.append({"pass": "cache_mark", "place": _name(page, place), "before": "", "after": name})
     fields = marks.fields(page.body, page.spans, edits)
     if rules.ends_are_marked and not whole:
@@ -212,12 +249,11 @@ def _marks(
         receipts=receipts,
         stored=stored,
         held=found[held].digest if held >= 0 else b"",
-        cold_tokens=0 if choice.last <= held else round(found[choice.last].end_bytes / _BYTES_PER_TOKEN),
     )
 
 
 def _lifetime(
-    found: Sequence[Place], segments: Sequence[Segment], held: int, rates: Rates, rules: CacheRules, base: Planned
+    stored: Sequence[Stored], segments: Sequence[Segment], held: int, rates: Rates, rules: CacheRules, base: Planned
 ) -> Planned:
     """The provider stores everything; only for how long can be chosen, and the short time need not be said."""
     short = next(iter(rules.lives))
@@ -226,9 +262,9 @@ def _lifetime(
         for n, write in enumerate(rates.writes)
     ]
     asked = list(rules.lives)[costs.index(min(costs))]
-    stored = [(place.digest, rules.lives[asked]) for place in found]
-    cold = round(found[-1].end_bytes / _BYTES_PER_TOKEN) if held < 0 else 0
-    base = replace(base, stored=stored, held=found[held].digest if held >= 0 else b"", cold_tokens=cold)
+    life_s = rules.lives[asked]
+    read = stored[held].digest if held >= 0 else b""
+    base = replace(base, stored=[each._replace(life_s=life_s) for each in stored], held=read)
     if asked == short or rules.lifetime_field is None:
         return base
     receipt = {"pass": "cache_mark", "place": rules.lifetime_field, "before": "", "after": asked}

@@ -21,6 +21,8 @@ class Rates:
     """Per lifetime, the short one first."""
     automatic_read: float | None = None
     """Of a cache that works for prompts without marks."""
+    input_usd: float = 0.0
+    """The uncached input token's price, dollars."""
 
 
 @dataclass(frozen=True, slots=True)

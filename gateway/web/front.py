@@ -8,7 +8,7 @@ Litestar's (`routes.py`).
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -188,6 +188,8 @@ async def refuse_upgrade(receive: Receive, send: Send) -> None:
 def presented_key(headers: Mapping[str, str]) -> str | None:
     """The key a request shows, in `Authorization: Bearer` or a header of a provider's own: ours where an app sends several."""
     kind, _, token = headers.get("authorization", "").partition(" ")
+    if kind == "Bearer" and headers.keys().isdisjoint(_KEY_HEADERS):
+        return token.strip()
     texts = [token if kind.lower() == "bearer" else "", *(headers.get(name, "") for name in _KEY_HEADERS)]
     shown = [text.strip() for text in texts if text.strip()]
     return next((text for text in shown if key_id(text)), shown[0] if shown else None)
@@ -237,15 +239,15 @@ def too_large(limit_bytes: int) -> TooLarge:
 
 def call_id() -> str:
     """Sortable by time, unguessable in its second half."""
-    return f"call_{time.time_ns() // 1_000_000:011x}{secrets.token_hex(8)}"
+    return f"call_{time.time_ns() // 1_000_000:011x}{os.urandom(8).hex()}"
 
 
 def _call(
     dialect: str, path: str, tenant: Tenant, headers: dict[str, str], body: bytes, sketch: Any, at_us: int
 ) -> Call:
     product = headers.get("user-agent", "").split(" ", 1)[0]
-    for name in _PRIVATE & headers.keys():
-        del headers[name]
+    if not _PRIVATE.isdisjoint(headers):
+        headers = {name: value for name, value in headers.items() if name not in _PRIVATE}
     return Call(
         id=call_id(),
         dialect=dialect,
@@ -255,7 +257,7 @@ def _call(
         path=path,
         client=product.lower()[:80],
         headers=headers,
-        tags=tags(headers.get("x-tollway-tags", "")),
+        tags=tags(told) if (told := headers.get("x-tollway-tags")) else {},
         run=_name(headers.get("x-tollway-run")),
         parent_run=_name(headers.get("x-tollway-parent-run")),
         subgoal=_name(headers.get("x-tollway-subgoal")),
@@ -265,7 +267,7 @@ def _call(
 
 def tags(text: str) -> dict[str, str]:
     """`a=b,c=d`; what does not look like that is left out."""
-    pairs = (pair.partition("=") for pair in text.split(",")[:20]) if text else ()
+    pairs = (pair.partition("=") for pair in text.split(",")[:20])
     return {k.strip()[:64]: v.strip()[:128] for k, eq, v in pairs if eq and k.strip() and (k + v).isprintable()}
 
 

@@ -14,13 +14,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from caselib import StartFailed  # type: ignore[import-not-found]
+from msgspec.structs import replace
 
 from gateway.core.money import nanos, usd
 from gateway.core.usage import TokenUsage

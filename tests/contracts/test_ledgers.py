@@ -5,16 +5,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry, Ledger, reports
 from gateway.ledger.journal import Journal
 from gateway.ledger.memory import MemoryLedger
-from gateway.ledger.sql import SqlLedger, Store, upgrade
+from gateway.ledger.schema import upgrade
+from gateway.ledger.sql import SqlLedger, Store
 from gateway.ledger.tables import LEDGER
 from tests.ledger.generate import entries, entry
 from tests.ledger.postgres import Postgres, binaries
@@ -54,7 +55,7 @@ class Opened:
 @contextlib.asynccontextmanager
 async def sql(url: str, folder: Path) -> AsyncIterator[Opened]:
     store, journal = Store(url), Journal(folder, "process")
-    await upgrade(store)
+    await upgrade(store.url)
     ledger = SqlLedger(store, journal)
     await ledger.start()
     yield Opened(ledger, url)

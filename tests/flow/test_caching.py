@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def gateway(providers: Providers, tmp_path_factory: pytest.TempPathFactory) -> I
                "models": {f"{name}-model": each.model}}
         for name, each in PROVIDERS.items()
     }  # fmt: skip
-    policies = {"planned": ALWAYS, "off": {**PLAIN, "cache": {"plan": False}}, "held-out": {**PLAIN, "cache": {"hold_out": 1}}}
+    policies = {"planned": ALWAYS, "impatient": {**PLAIN, "cache": {"hold_out": 0, "fan_out_wait_ms": 0}}, "off": {**PLAIN, "cache": {"plan": False}}, "held-out": {**PLAIN, "cache": {"hold_out": 1}}}
     with Gateway(tmp_path_factory.mktemp("caching"), {"backends": backends}, policies) as running:
         yield running
 
@@ -109,3 +110,38 @@ def test_receipts_say_where_marks_stand(gateway: Gateway, providers: Providers) 
     call, _ = ask(gateway, providers, "anthropic", talk("receipts", 0, system="receipts" + LONG))
     told = [(receipt["pass"], receipt["place"], receipt["after"]) for receipt in call["receipts"]]
     assert told == [("cache_mark", "system[-1]", "5m"), ("cache_mark", "messages[0].content[-1]", "5m")]
+
+
+def burst(gateway: Gateway, providers: Providers, provider: str, bodies: list[Json], team: str = "planned") -> list[Seen]:
+    """All at once; answers begin after a while."""
+    before, providers.delay_s = len(providers.seen), 0.5
+    try:
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            path = "/v1/messages" if PROVIDERS[provider].wire == "anthropic" else "/v1/chat/completions"
+            answers = list(pool.map(lambda body: gateway.chat({"model": f"{provider}-model", **body}, team, path), bodies))
+    finally:
+        providers.delay_s = 0.0
+    assert [answer.status_code for answer in answers] == [200] * len(bodies)
+    return providers.seen[before:]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("provider", ["anthropic", "openai-5.6", "openai", "kimi"])
+def test_ten_calls_with_a_cold_prefix_in_common_pay_for_it_once(gateway: Gateway, providers: Providers, provider: str, stream: bool) -> None:
+    """50,000 tokens: one write, nine reads."""
+    prefix = f"{provider} {stream} " + "toll road " * 20_000
+    shared: Json = {"max_tokens": 9, "stream": stream}
+    system = {"system": prefix} if provider == "anthropic" else {}
+    first = [] if system else [{"role": "system", "content": prefix}]
+    gateway.key("planned")
+    bodies = [{**shared, **system, "messages": [*first, {"role": "user", "content": f"question {n}"}]} for n in range(10)]
+    seen = burst(gateway, providers, provider, bodies)
+    read = [each.used.read > 49_000 for each in seen if each.used is not None]
+    assert sorted(read) == [False] + [True] * 9
+
+
+def test_nobody_waits_where_the_policy_says_so(gateway: Gateway, providers: Providers) -> None:
+    bodies = [{"max_tokens": 9, "system": "impatient" + LONG, "messages": [{"role": "user", "content": f"question {n}"}]} for n in range(4)]
+    gateway.key("impatient")
+    seen = burst(gateway, providers, "anthropic", bodies, "impatient")
+    assert [each.used.read for each in seen if each.used is not None] == [0] * 4

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
-from gateway.ledger.sql import Store, insert_entries, upgrade
+from gateway.ledger.schema import upgrade
+from gateway.ledger.sql import Store, insert_entries
 from gateway.ledger.tables import LEDGER
 
 DAY_US = 86_400_000_000
@@ -159,7 +160,7 @@ def write(place: Path | str, some: Iterable[Entry]) -> str:
 
 async def _write(url: str, some: list[Entry]) -> None:
     store = Store(url)
-    await upgrade(store)
+    await upgrade(store.url)
     async with store.begin() as connection:
         await connection.execute(LEDGER.delete())
         for start in range(0, len(some), 1_000):

@@ -49,7 +49,7 @@ async def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:
 async def test_files_go_once_all_in_them_is_in_the_database(tmp_path: Path) -> None:
     """Oldest first; an attempt in flight keeps its file and those after it."""
     journal = Journal(tmp_path, "process", Room(2_000, 0))
-    journal.open_attempt("slow", {})
+    journal.open_attempt(entry(id="slow"))
     for n in range(10):
         await journal.settle(entry(id=f"a-{n}"))
     many = files(tmp_path).count(".journal")
@@ -67,7 +67,7 @@ async def test_files_go_once_all_in_them_is_in_the_database(tmp_path: Path) -> N
 
 async def test_an_attempt_that_never_settled_is_an_orphan_of_the_next_process(tmp_path: Path) -> None:
     first = Journal(tmp_path, "process")
-    first.open_attempt("a-7", {"team": "search", "call_id": "c-7"})
+    first.open_attempt(entry(id="a-7", call_id="c-7"))
     first.progress("a-7", 256)
     first.close()
     second = Journal(tmp_path, "process")
@@ -104,7 +104,7 @@ from tests.ledger.generate import entry
 async def main():
     journal = Journal(Path(sys.argv[1]), "process")
     for n in range(1_000_000):
-        journal.open_attempt(f"a-{n}", {})
+        journal.open_attempt(entry(id=f"a-{n}"))
         await journal.settle(entry(id=f"a-{n}"))
         print(f"a-{n}", flush=True)
 asyncio.run(main())

@@ -35,16 +35,16 @@ async def test_calls_in_flight_settle_in_the_reserve(journal: Journal, tmp_path:
     monkeypatch.setattr(spool, "TEND_S", 0.02)
     monkeypatch.setattr(spool, "make", full)
     for n in range(20):
-        journal.open_attempt(f"a-{n}", {})
+        journal.open_attempt(entry(id=f"a-{n}"))
     for n in range(20):                         # about two files' worth
         await journal.settle(entry(id=f"a-{n}", error="x" * 1_500))
     until(lambda: journal.spool.refusal is not None, "the refusal")
     with pytest.raises(JournalError, match="No space left"):
-        journal.open_attempt("new", {})
+        journal.open_attempt(entry(id="new"))
     assert [e.id for e in journal.backlog()] == [f"a-{n}" for n in range(20)]
     monkeypatch.undo()
     until(lambda: journal.spool.refusal is None, "room again")
-    journal.open_attempt("new", {})
+    journal.open_attempt(entry(id="new"))
     await journal.settle(entry(id="new"))
     journal.projected([*(f"a-{n}" for n in range(20)), "new"])
 
@@ -70,11 +70,11 @@ async def test_a_spool_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await journal.settle(entry(id=f"a-{n}", error="x" * 1_000))
     until(lambda: journal.spool.refusal is not None, "the bound")
     with pytest.raises(JournalError, match="journal_max_mib"):
-        journal.open_attempt("new", {})
+        journal.open_attempt(entry(id="new"))
     await journal.settle(entry(id="in flight"))
     journal.projected([*(f"a-{n}" for n in range(100)), "in flight"])
     until(lambda: journal.spool.refusal is None, "room again")
-    journal.open_attempt("new", {})
+    journal.open_attempt(entry(id="new"))
     journal.projected(["new"])
     journal.close()
 
@@ -93,7 +93,7 @@ async def test_a_disk_that_does_not_sync_stops_admission_until_it_does(tmp_path:
         assert all(isinstance(one, JournalError) for one in acknowledged)
         until(lambda: "Input/output error" in (journal.spool.refusal or ""), "the cause")
         with pytest.raises(JournalError, match="Input/output error"):
-            journal.open_attempt("new", {})
+            journal.open_attempt(entry(id="new"))
     assert os.fdatasync is real
     until(lambda: journal.spool.refusal is None, "the disk again")
     await journal.settle(entry(id="b"))
@@ -106,7 +106,7 @@ async def test_a_disk_that_does_not_sync_stops_admission_until_it_does(tmp_path:
 async def test_a_long_stream_does_not_keep_every_file(tmp_path: Path) -> None:
     """What an attempt in flight pins is its own record, written again at the end; a death still books it."""
     journal = Journal(tmp_path, "process", SMALL)
-    journal.open_attempt("slow", {"team": "search"})
+    journal.open_attempt(entry(id="slow", team="search"))
     for n in range(400):
         await journal.settle(entry(id=f"a-{n}", error="x" * 1_000))
         journal.projected([f"a-{n}"])
@@ -152,7 +152,7 @@ async def test_a_real_disk_that_fills_up(disk: Path, monkeypatch: pytest.MonkeyP
             out.write(bytes(4096))
             out.flush()
     for n in range(20):
-        journal.open_attempt(f"a-{n}", {}) if journal.spool.refusal is None else None
+        journal.open_attempt(entry(id=f"a-{n}")) if journal.spool.refusal is None else None
         await journal.settle(entry(id=f"a-{n}", error="x" * 1_500))
     until(lambda: journal.spool.refusal is not None, "the refusal")
     ballast.unlink()

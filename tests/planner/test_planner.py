@@ -76,7 +76,7 @@ def test_a_conversation_is_marked_where_it_will_be_read() -> None:
     one.learn(first, read_tokens=0, input_tokens=1_700, at_us=0)
     body, second = plan(one, turns(1), at_s=20)
     assert second is not None
-    assert second.held == first.stored[-1][0]
+    assert second.held == first.stored[-1].digest
     assert "cache_control" in body["messages"][0]["content"][0]
     assert "cache_control" in body["messages"][2]["content"][0]
     assert body["messages"][1] == turns(1)["messages"][1]
@@ -101,7 +101,7 @@ def test_what_the_provider_did_not_have_is_forgotten() -> None:
     assert second is not None
     one.held.store("anthropic", second.held, 0, 300)
     one.learn(second, read_tokens=0, input_tokens=1_800, at_us=20_000_000)
-    assert second.held not in {key[1] for key in one.held._until if key[1] not in {digest for digest, _ in second.stored}}
+    assert second.held not in {key[1] for key in one.held._until if key[1] not in {each.digest for each in second.stored}}
 
 
 @pytest.mark.parametrize("body", [
