@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from benchmarks.providers.marked import Used
 from benchmarks.providers.prompt import BYTES_PER_TOKEN, Prompt
@@ -27,21 +28,23 @@ class Prices:
 @dataclass(slots=True)
 class _Piece:
     tokens: int
-    reaches: int
-    """Tokens of the prompt up to the end of the piece."""
     times_s: list[float]
 
 
 def bound(prompts: Sequence[tuple[float, Prompt]], prices: Prices) -> float:
     """The least cost in uncached input tokens; `prompts` are (seconds, prompt) in order of time."""
     pieces: dict[bytes, _Piece] = {}
+    rest = 0.0
     for at_s, prompt in prompts:
+        if prompt.tokens < prices.minimum:
+            rest += prompt.tokens
+            continue
         before = 0
         for block in prompt.blocks:
-            piece = pieces.setdefault(block.digest, _Piece(block.tokens - before, block.tokens, []))
+            piece = pieces.setdefault(block.digest, _Piece(block.tokens - before, []))
             piece.times_s.append(at_s)
             before = block.tokens
-    return sum(piece.tokens * _least(piece, prices) for piece in pieces.values())
+    return rest + sum(piece.tokens * _least(piece, prices) for piece in pieces.values())
 
 
 def shared_bound(prompts: Sequence[tuple[float, Prompt]], prices: Prices, unit_tokens: int) -> float:
@@ -50,20 +53,16 @@ def shared_bound(prompts: Sequence[tuple[float, Prompt]], prices: Prices, unit_t
     pieces: dict[bytes, _Piece] = {}
     rest = 0.0
     for at_s, prompt in prompts:
-        whole = len(prompt.text) // size
-        for index in range(whole):
-            end = (index + 1) * size
-            piece = pieces.setdefault(prompt.text[:end][-size:] + hash(prompt.text[:end]).to_bytes(8, signed=True),
-                                      _Piece(unit_tokens, min((index + 1) * unit_tokens, prompt.tokens), []))  # fmt: skip
-            piece.times_s.append(at_s)
-        rest += max(prompt.tokens - whole * unit_tokens, 0)
+        running, whole = blake2b(digest_size=16), prompt.tokens // unit_tokens if prompt.tokens >= prices.minimum else 0
+        for start in range(0, whole * size, size):
+            running.update(prompt.text[start : start + size])
+            pieces.setdefault(running.digest(), _Piece(unit_tokens, [])).times_s.append(at_s)
+        rest += prompt.tokens - whole * unit_tokens
     return rest + sum(piece.tokens * _least(piece, prices) for piece in pieces.values())
 
 
 def _least(piece: _Piece, prices: Prices) -> float:
     """Least cost per token over all requests for a piece: after each it is stored for one of the lifetimes, or not."""
-    if piece.reaches < prices.minimum:
-        return float(len(piece.times_s))
     lives = [0.0, *prices.writes]
     cost = [0.0] + [float("inf")] * (len(lives) - 1)
     last_s = -1e18

@@ -89,6 +89,22 @@ def traffic(family: Family, sessions: Sequence[Session], rounds: int = 1) -> lis
     return sorted(timed, key=lambda one: one.at_s)
 
 
+def marked_by_client(body: Json) -> Json:
+    """An Anthropic body as careful clients send it: marks behind the system prompt and the last two messages of the user."""
+    body = copy.deepcopy(body)
+    users = [message for message in body["messages"] if message["role"] == "user"][-2:]
+    if isinstance(body.get("system"), str):
+        body["system"] = [{"type": "text", "text": body["system"]}]
+    lists = [body["system"]] if body.get("system") else []
+    for message in users:
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        lists.append(message["content"])
+    for blocks in lists:
+        blocks[-1]["cache_control"] = {"type": "ephemeral"}
+    return body
+
+
 def _session(family: Family, session: Session, number: int, at_s: float, rng: random.Random) -> Iterator[Timed]:
     turns = range(len(session.turns)) if family.name != "one-shot" else range(1)
     for turn in turns:

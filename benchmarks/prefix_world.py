@@ -44,7 +44,7 @@ class Clock:
         return self.now_ns() / 1e9
 
     def __enter__(self) -> Clock:
-        time.time_ns, time.time = self.now_ns, self.now_s  # type: ignore[assignment]
+        time.time_ns, time.time = self.now_ns, self.now_s
         return self
 
     def __exit__(self, *_: object) -> None:

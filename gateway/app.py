@@ -5,9 +5,11 @@ import asyncio
 import logging
 import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ from litestar.exceptions import HTTPException
 
 from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
+from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
+from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.core.errors import GatewayError
 from gateway.counting import Counting
@@ -39,10 +43,14 @@ from gateway.services import Services
 from gateway.settings import Settings
 from gateway.web import admin, books, errors, health, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
+from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
+from gateway.workers.house import House
 from router_policies.files import PolicyStore
-from router_policies.types import Rates
+from router_policies.types import Rates as LaneRates
 
 _RELOAD_S = 0.5
+_HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
+"""The house settles nothing itself."""
 _log = logging.getLogger("tollway")
 
 class Gateway:
@@ -62,16 +70,19 @@ class Gateway:
             await self._inner(scope, receive, send)
 
 
-def build(settings: Settings, transport: Transport | None = None, demo_team: str | None = None) -> Gateway:
+def build(
+    settings: Settings, transport: Transport | None = None, demo_team: str | None = None, seat: Seat | None = None
+) -> Gateway:
     """The program. Raises `BadFile` or `PriceFileError` for files that cannot be used.
 
-    `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises.
+    `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises. `seat`: this process is one of
+    several workers, and what there may be only one of is at the house.
     """
     policies = PolicyStore(settings.policies)
     book = prices.load(settings.prices)
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
-        async with _services(settings, policies, book, transport, demo_team) as services:
+        async with _services(settings, policies, book, transport, demo_team, seat) as services:
             holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
@@ -100,9 +111,79 @@ def build(settings: Settings, transport: Transport | None = None, demo_team: str
 async def check(settings: Settings) -> None:
     """Tries what a start needs of the machine, so that a failure is one sentence. Raises `OSError`, `ValueError`,
     `SchemaError` or SQLAlchemy's errors."""
-    settings.data.mkdir(parents=True, exist_ok=True)
-    _secret_file(settings.data / "keys" / "pepper")
+    _pepper(settings)
     await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stores:
+    """What is this process's own, or asked of the house."""
+
+    table: KeyTable
+    ring: KeyRing
+    journal: Journal
+    ledger: SqlLedger
+    budgets: Budgets
+    house: FarHouse | None = None
+
+
+@asynccontextmanager
+async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) -> AsyncIterator[_Stores]:
+    async with _database(settings, pepper, demo_team) as (store, table, ring):
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
+        ledger = SqlLedger(store, journal)
+        await ledger.start(journal.recover())
+        try:
+            yield _Stores(table=table, ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets())
+        finally:
+            await ledger.close()
+            journal.close()
+
+
+@asynccontextmanager
+async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> AsyncIterator[_Stores]:
+    async with seat.house() as house:
+        ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
+        await house.move_in(journal.writer)
+        ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
+        await ledger.start()
+        try:
+            yield _Stores(
+                table=house.keys, ring=ring, journal=journal, ledger=ledger, budgets=FarBudgets(house.link), house=house
+            )
+        finally:
+            await ledger.close()
+            journal.close()
+
+
+@asynccontextmanager
+async def _database(
+    settings: Settings, pepper: bytes, demo_team: str | None
+) -> AsyncIterator[tuple[Store, KeyTable, KeyRing]]:
+    """The one writing connection, its schema brought up to date and first keys made."""
+    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
+    store = Store(settings.database_url)
+    try:
+        table = KeyTable(store)
+        ring = KeyRing(pepper, await table.load())
+        await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
+        yield store, table, ring
+    finally:
+        await store.close()
+
+
+async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
+    """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
+    async with _database(settings, _pepper(settings), demo_team) as (store, _, _):
+        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
+        ledger = SqlLedger(store, journal)
+        await ledger.start(journal.recover())
+        try:
+            await House(store, journal, ledger, MemoryBudgets()).live(control)
+        finally:
+            await ledger.close()
+            journal.close()
 
 
 @asynccontextmanager
@@ -112,45 +193,39 @@ async def _services(
     book: prices.PriceBook,
     transport: Transport | None,
     demo_team: str | None,
+    seat: Seat | None,
 ) -> AsyncIterator[Services]:
-    settings.data.mkdir(parents=True, exist_ok=True)
-    keys_folder = settings.data / "keys"
-    pepper = _secret_file(keys_folder / "pepper").encode()
-    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
-    store = Store(settings.database_url)
-    table = KeyTable(store)
-    ring = KeyRing(pepper, await table.load())
-    await _first_keys(settings, table, ring, keys_folder, demo_team)
-    journal = Journal(settings.data / "journal", settings.durability, Room(most_bytes=settings.journal_max_mib * 2**20))
-    ledger = SqlLedger(store, journal)
-    await ledger.start(journal.recover())
-    upstream = Upstream(transport or WireTransport())
-    services = Services(
-        settings=settings,
-        keys=ring,
-        key_table=table,
-        policies=policies,
-        fleet=Fleet(settings, _rates_of(book)),
-        upstream=upstream,
-        prices=book,
-        budgets=MemoryBudgets(),
-        journal=journal,
-        ledger=ledger,
-        reports=reports.connect(settings.database_url),
-        metrics=Metrics(),
-        salt=pepper,
-        planner=Planner(caching.rates_of(book)),
-    )
-    reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
-    try:
-        yield services
-    finally:
-        reload.cancel()
-        await upstream.aclose()
-        await ledger.close()
-        journal.close()
-        services.reports.close()
-        await store.close()
+    pepper = _pepper(settings)
+    of_house = None if seat is None else _stores_of_house(settings, pepper, seat)
+    async with of_house or _own_stores(settings, pepper, demo_team) as stores:
+        upstream = Upstream(transport or WireTransport())
+        services = Services(
+            settings=settings,
+            keys=stores.ring,
+            key_table=stores.table,
+            policies=policies,
+            fleet=Fleet(settings, _rates_of(book)),
+            upstream=upstream,
+            prices=book,
+            budgets=stores.budgets,
+            journal=stores.journal,
+            ledger=stores.ledger,
+            reports=reports.connect(settings.database_url),
+            metrics=Metrics(),
+            salt=pepper,
+            planner=Planner(caching.rates_of(book)),
+            rates=Rates() if seat is None else Rates(share=1 / seat.workers),
+            house=stores.house,
+        )
+        if seat is not None:
+            seat.worker.numbers = services.metrics
+        reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
+        try:
+            yield services
+        finally:
+            reload.cancel()
+            await upstream.aclose()
+            services.reports.close()
 
 
 async def _reload_policies(policies: PolicyStore) -> None:
@@ -163,10 +238,10 @@ async def _reload_policies(policies: PolicyStore) -> None:
             _log.info("policy files loaded, version %s", policies.current.version)
 
 
-def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:
-    def rates_of(provider: str, model: str, tier: str | None) -> Rates:
+def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], LaneRates]:
+    def rates_of(provider: str, model: str, tier: str | None) -> LaneRates:
         found = book.rates(provider, model, tier, time.time_ns() // 1_000)
-        return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
+        return LaneRates() if found is None else LaneRates(found.uncached, found.cached, found.cache_write, found.output)
 
     return rates_of
 
@@ -193,6 +268,15 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
     await table.insert(record, actor="start")
     ring.put(record)
+
+
+def _room(settings: Settings) -> Room:
+    return Room(most_bytes=settings.journal_max_mib * 2**20)
+
+
+def _pepper(settings: Settings) -> bytes:
+    settings.data.mkdir(parents=True, exist_ok=True)
+    return _secret_file(settings.data / "keys" / "pepper").encode()
 
 
 def _key_file(path: Path) -> str:

@@ -24,16 +24,17 @@ def main() -> None:
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="settings; default: tollway.yaml")
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
 @click.option("--port", default=4000, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="processes that serve calls")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="data folder; wins over the settings")
 @click.option("--embedded", metavar="URL", help="add the embedded engine that listens at URL", hidden=True)
 @click.option("--demo-team", help="make a first key for this team in DATA/keys/demo", hidden=True)
 def serve(
-    config: Path | None, host: str, port: int, data: Path | None, embedded: str | None, demo_team: str | None
+    config: Path | None, host: str, port: int, workers: int, data: Path | None, embedded: str | None, demo_team: str | None
 ) -> None:
     """Run the gateway alone, in front of the backends of tollway.yaml."""
     if config is None and (Path("tollway.yaml").is_file() or embedded is None):
         config = Path("tollway.yaml")
-    serving.run(serving.read_settings(config, data, embedded), host, port, demo_team)
+    serving.run(serving.read_settings(config, data, embedded), host, port, demo_team, workers)
 
 
 @main.command()

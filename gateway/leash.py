@@ -38,6 +38,12 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = Non
         return child
 
 
+def die_with(parent: int) -> None:
+    """From now on this process, forked from `parent`, is killed when that one dies. Linux only; others watch a socket's end."""
+    if _LINUX:
+        _die_with_parent(parent)()
+
+
 def _die_with_parent(parent: int):  # type: ignore[no-untyped-def]
     libc = ctypes.CDLL(None, use_errno=True)
 

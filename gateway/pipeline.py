@@ -28,6 +28,7 @@ from gateway.core.errors import (
     Overloaded,
 )
 from gateway.holds import Holds
+from gateway.lanes.traffic import Traffic
 from gateway.normalize import Change, normalize
 from gateway.prefix.chain import chain
 from gateway.relay import Client
@@ -55,12 +56,16 @@ class Pipeline:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
         via = self._via
         policy = via.policies.current.for_team(call.tenant.team)
-        plan = self.plan(call, policy)
-        via.metrics.in_flight += 1
+        via.traffic.began(call.run)
         try:
-            await self._attempts(plan, policy, client)
+            plan = self.plan(call, policy)
+            via.metrics.in_flight += 1
+            try:
+                await self._attempts(plan, policy, client)
+            finally:
+                via.metrics.in_flight -= 1
         finally:
-            via.metrics.in_flight -= 1
+            via.traffic.ended(call.run)
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -81,7 +86,8 @@ class Pipeline:
         lanes = self._lanes(call, model)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
-        decision = decide(policy, _ask(call, prompt_tokens, cached), lanes)
+        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
+        decision = decide(policy, ask, lanes, forecast=via.traffic.forecast)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
@@ -235,7 +241,7 @@ def _held_out(call: Call, parts: Parts, share: float) -> bool:
     return int.from_bytes(draw) < share * 2**32
 
 
-def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int]) -> Ask:
+def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic) -> Ask:
     sketch = call.sketch
     return Ask(
         team=call.tenant.team,
@@ -254,6 +260,9 @@ def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int]) -> Ask:
         deadline_ms=_number(call.headers.get("x-tollway-deadline-ms")),
         hour=time.gmtime(call.at_us // 1_000_000).tm_hour,
         cached=cached,
+        session=session,
+        draw=traffic.draw(),
+        siblings=traffic.siblings(call.run),
     )
 
 

@@ -7,10 +7,12 @@ import logging
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import click
 import uvicorn
+import uvloop
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway import app, settings
@@ -18,11 +20,17 @@ from gateway.ledger.schema import SchemaError
 from gateway.metering.rows import PriceFileError
 from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
 from gateway.web.guard import GuardedProtocol
+from gateway.workers.far import Seat, Worker
+from gateway.workers.supervisor import Supervisor
 from router_policies import strict_yaml
 from router_policies.presets import EMBEDDED_PRIORS
 
 EMBEDDED_BACKEND = "embedded"
 EMBEDDED_MODEL = "smollm2-135m-instruct"
+_BACKLOG = 2048
+_STOP_SLACK_S = 10.0
+_DEALT = sys.platform == "linux"
+"""Whether the kernel deals connections out to several sockets on one port."""
 _LANE_TIERS = {"fast": "priority", "standard": "default"}
 
 
@@ -62,11 +70,13 @@ def embedded(url: str) -> BackendSettings:
     )
 
 
-def bind(host: str, port: int, option: str) -> socket.socket:
-    """A listening socket. Raises `CannotServe` if the port is taken, with the option that names another."""
+def bind(host: str, port: int, option: str, *, shared: bool = False) -> socket.socket:
+    """A bound socket, `shared` with others of ours. Raises `CannotServe` if the port is taken: which option names another."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
     except OSError as error:
@@ -75,7 +85,7 @@ def bind(host: str, port: int, option: str) -> socket.socket:
     return sock
 
 
-def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
+def run(config: Settings, host: str, port: int, demo_team: str | None, workers: int = 1) -> None:
     """Serves until SIGTERM or Ctrl-C; open answers may go on for `drain_s`."""
     if config.admin_key is None and demo_team is None and not _is_loopback(host):
         raise CannotServe(
@@ -84,8 +94,9 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
         )
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    seat = None if workers == 1 else Seat(workers=workers, worker=Worker(drain=lambda: os.kill(os.getpid(), signal.SIGTERM)))
     try:
-        asgi = app.build(config, demo_team=demo_team)
+        asgi = app.build(config, demo_team=demo_team, seat=seat)
         asyncio.run(app.check(config))
     except (strict_yaml.BadFile, PriceFileError, SchemaError, ValueError) as error:
         raise CannotServe(str(error)) from error
@@ -94,10 +105,34 @@ def run(config: Settings, host: str, port: int, demo_team: str | None) -> None:
     except SQLAlchemyError as error:
         what = str(error.__cause__ or error).splitlines()[0]
         raise CannotServe(f"database_url: the database cannot be used: {what}") from error
+    if seat is not None:
+        sys.exit(_supervise(config, host, port, demo_team, asgi, seat))
     sock = bind(host, port, "--port")
+    _serve(asgi, config.drain_s, sock)
+
+
+def _serve(asgi: app.Gateway, drain_s: float, sock: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when all is over; it has been obeyed then
         signal.signal(number, lambda *_: None)
-    server(asgi, config.drain_s).run(sockets=[sock])
+    server(asgi, drain_s).run(sockets=[sock])
+
+
+def _supervise(config: Settings, host: str, port: int, demo_team: str | None, asgi: app.Gateway, seat: Seat) -> int:
+    """Several processes on one port; the program as it has been read and checked is forked into each."""
+    bind(host, port, "--port").close()  # a socket to be shared would be let in beside another program's
+    first = bind(host, port, "--port", shared=_DEALT)
+    rest = [bind(host, first.getsockname()[1], "--port", shared=True) for _ in range(seat.workers - 1)] if _DEALT else []
+    for sock in (first, *rest):
+        sock.listen(_BACKLOG)
+
+    def house(control: socket.socket) -> None:
+        uvloop.run(app.keep_house(config, demo_team, control))
+
+    def worker(number: int, listening: socket.socket, link: socket.socket) -> None:
+        seat.sock = link
+        _serve(asgi, config.drain_s, listening)
+
+    return Supervisor((first, *rest), house, worker, config.drain_s + _STOP_SLACK_S).run(seat.workers)
 
 
 def _is_loopback(host: str) -> bool:

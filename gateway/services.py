@@ -10,6 +10,7 @@ from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.budgets import Budgets, Hold
 from gateway.key_table import KeyTable
+from gateway.lanes.traffic import Traffic
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
@@ -20,6 +21,7 @@ from gateway.normalize.first_form import FirstForms
 from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
 
@@ -45,7 +47,10 @@ class Services:
     rates: Rates = field(default_factory=Rates)
     forms: FirstForms = field(default_factory=FirstForms)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
+    house: FarHouse | None = None
+    """Where this process is one of several workers."""
     draining: bool = False

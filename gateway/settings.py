@@ -69,9 +69,11 @@ class LaneSettings(_Part):
     priced_as: str | None = Field(None, description="tier of the price row, where the answer does not name one")
     batch: bool = Field(False, description="its calls are billed at batch prices, whatever tier the answers name")
     max_in_flight: int | None = Field(None, gt=0, description="calls at once; more go to another lane")
+    slots: int | None = Field(None, gt=0, description="calls that an own pool serves side by side; more wait in its queue")
     first_token_ms: Ms = Field(500.0, description="first guess of the time to the first token of a short prompt")
     prefill_tokens_per_s: Number = Field(5_000.0, description="first guess of how fast a prompt is read")
     ms_per_output_token: Ms = Field(20.0, description="first guess of the time per generated token")
+    spread: float = Field(0.5, ge=0.0, le=3.0, description="first guess of how far times stray: sigma of their logarithm")
 
 
 class ModelSettings(_Part):

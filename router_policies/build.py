@@ -55,7 +55,7 @@ class _Build:
             normalize=_normalize(file), cache=Cache(**file.cache.model_dump()),
             unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
-            limits=Limits(**file.limits.model_dump()), hang_up=file.hang_up,
+            limits=Limits(**file.limits.model_dump()), hang_up=file.hang_up, explore=file.explore,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),
             tests=self._tests(classes),
         )  # fmt: skip

@@ -1,22 +1,34 @@
 """The decision: filters say no and why; least expected cost + value of time x expected wait ranks the rest.
 
-Pure and deterministic: the same ask and the same lanes give the same decision, live and in a backtest.
+Pure and deterministic: the same ask and the same lanes give the same decision, live and in a backtest. What depends on
+policy, class, model and prices only is worked out once and kept (`Offer`); each lane is weighed once a call.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
-from router_policies.filters import FILTERS
-from router_policies.presets import DEFAULT_OUTPUT_TOKENS
+from router_policies.filters import FIXED, LIVE
+from router_policies.live import Forecast
+from router_policies.presets import OUTPUT_PRIOR
 from router_policies.rules import Klass, Policy
-from router_policies.scorers import expected_cost, expected_wait, miss_chance
+from router_policies.scorers import expected_cost, filled, first_token_wait, miss_chance
 from router_policies.sensitivity import Learnt, Verdict, classify
-from router_policies.types import Ask, Decision, Lane, Ranked, Refused, Terms
+from router_policies.types import Ask, Decision, ForecastOf, Lane, Offer, Ranked, Refused, Terms
 
 _WORST_USD = 1e9
 _REASON_CHARACTERS = 1_000
+_MAX_OFFERS = 1_000
+P95 = 1.645  # of the standard normal
+TIE = 0.01  # sums that are nearer than this share are equal: no estimate is better
+WELL_KNOWN = 24  # answers after which one lane is as well known as another
+COLD, STALE = 3, 50  # answers seen, or not seen, that make a lane worth a try
+_COLD_SHARE = 5.0  # a lane that was hardly ever seen is tried this much more often than others of its name
+_OTHER_TIER = 2.0  # a lane of another name is tried up to this many times the best sum: its price says that it differs
+BOUND = 1.25  # calls in flight at a lane against the average of its like, above which its cache is no reason
 
 
 class Resolved(NamedTuple):
@@ -38,14 +50,16 @@ def visible_models(policy: Policy, names: Iterable[str]) -> list[str]:
     return [*allowed, *aliases]
 
 
-def decide(policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | None = None) -> Decision:
+def decide(
+    policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | None = None, forecast: ForecastOf | None = None
+) -> Decision:
     """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons."""
     verdict = classify(policy, ask, learnt)
     resolved = resolve_model(policy, ask.model)
-    terms = _terms(policy, ask, verdict.klass, resolved.model)
+    terms = _terms(policy, ask, verdict.klass, resolved.model, forecast)
     if resolved.refusal is not None:
-        refused = tuple(Refused(lane, resolved.refusal) for lane in lanes)
-        return _decision(terms, verdict, (), refused, denied=resolved.refusal)
+        refused = [Refused(lane, resolved.refusal) for lane in lanes]
+        return _decision(terms, verdict, [], refused, denied=resolved.refusal)
     ranked, refused = _rank(ask, lanes, terms)
     fallbacks = policy.models.fallbacks.get(resolved.model)
     if fallbacks:
@@ -54,100 +68,190 @@ def decide(policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | Non
 
 
 def _with_fallbacks(
-    ask: Ask, lanes: Sequence[Lane], terms: Terms, models: Iterable[str],
-    ranked: tuple[Ranked, ...], refused: tuple[Refused, ...],
-) -> tuple[tuple[Ranked, ...], tuple[Refused, ...]]:  # fmt: skip
+    ask: Ask, lanes: Sequence[Lane], terms: Terms, models: Iterable[str], ranked: list[Ranked], refused: list[Refused]
+) -> tuple[list[Ranked], list[Refused]]:
     """Behind the lanes for the model itself, the lanes for each model that may stand in for it."""
     for model in models:
         if terms.policy.models.refusal(model) is not None:
             continue
         more, _ = _rank(ask, lanes, terms._replace(model=model))
-        ranked += tuple(one._replace(note=one.note or f"fallback to {model}") for one in more)
+        ranked += [one._replace(note=one.note or f"fallback to {model}") for one in more]
     taken = {one.lane.key for one in ranked}
-    return ranked, tuple(no for no in refused if no.lane.key not in taken)
+    return ranked, [no for no in refused if no.lane.key not in taken]
 
 
-def _terms(policy: Policy, ask: Ask, klass: Klass, model: str) -> Terms:
-    forecast = DEFAULT_OUTPUT_TOKENS if ask.output_forecast_tokens is None else ask.output_forecast_tokens
-    if ask.max_output_tokens is not None:
-        forecast = min(forecast, ask.max_output_tokens)
+def _terms(policy: Policy, ask: Ask, klass: Klass, model: str, forecast: ForecastOf | None) -> Terms:
+    length = OUTPUT_PRIOR if forecast is None else forecast(ask.team, model, klass.name)
+    if ask.output_forecast_tokens is not None:
+        length = Forecast(ask.output_forecast_tokens, length.spread)
+    tokens, spread, most = length.tokens, length.spread, ask.max_output_tokens
     wished = ask.deadline_ms if policy.client_may.set_deadline else None
-    totals = [ms for ms in (klass.total_deadline_ms, wished) if ms is not None]
-    first = klass.first_token_deadline_ms
+    first, total = klass.first_token_deadline_ms, klass.total_deadline_ms
+    if wished is not None and (total is None or wished < total):
+        total = wished
+    if most is not None:
+        tokens = min(tokens, float(most))
+        if total is not None and tokens > 0.0:  # what cannot become longer does not make a deadline less sure
+            spread = min(spread, math.log(most / tokens) / P95)
     return Terms(
-        policy=policy, klass=klass, model=model, value_usd_per_s=klass.value_usd_per_s, output_tokens=forecast,
-        first_token_deadline_s=None if first is None else first / 1000,
-        total_deadline_s=min(totals) / 1000 if totals else None,
+        policy, klass, model, klass.value_usd_per_s / (1 + ask.siblings), tokens, spread,
+        None if first is None else first / 1000, None if total is None else total / 1000,
     )  # fmt: skip
 
 
-def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[tuple[Ranked, ...], tuple[Refused, ...]]:
-    fit: list[tuple[bool, int, int, int, str, int, Ranked]] = []
+def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], list[Refused]]:
+    offers = _offers(terms)
+    fit: list[tuple[bool, float, int, int, str, Ranked]] = []
     refused: list[Refused] = []
+    timed = terms.first_token_deadline_s is not None or terms.total_deadline_s is not None
     for lane in lanes:
-        for refuses in FILTERS:
+        offer = offers.get(lane.key)
+        if offer is None or offer.models is not lane.models:
+            offer = offers[lane.key] = _offer(ask, lane, terms)
+        if offer.refused is not None:
+            refused.append(offer.refused if offer.refused.lane is lane else offer.refused._replace(lane=lane))
+            continue
+        for refuses in LIVE:
             no = refuses(ask, lane, terms)
             if no is not None:
                 refused.append(Refused(lane, no, refuses.__name__))
                 break
         else:
-            one = _weigh(ask, lane, terms)
-            # Deadline first, then the sum (to the nano-dollar), then preference, then who is best known, then the name.
-            late, place = one.miss_chance > terms.klass.epsilon, terms.klass.place(lane.name) or 0
-            fit.append((late, round(one.score_usd * 1e9), place, -lane.samples, lane.key, len(fit), one))
-    fit.sort()
-    return tuple(row[-1] for row in fit), tuple(refused)
+            one = _weigh(ask, lane, offer, terms, timed)
+            fit.append((one.miss_chance > terms.klass.epsilon, one.score_usd, offer.place, -lane.samples, lane.key, one))
+    if len(fit) > 1:
+        fit.sort()  # deadline first, then the sum, then preference, then who is best known, then the name
+        return _settled(ask, fit, terms, timed), refused
+    return [row[5] for row in fit], refused
 
 
-def _weigh(ask: Ask, lane: Lane, terms: Terms) -> Ranked:
-    cost = expected_cost(ask, lane, terms)
-    wait = expected_wait(ask, lane, terms)
+def _offers(terms: Terms) -> dict[str, Offer]:
+    memo = terms.policy.offers
+    key = (id(terms.klass), terms.model)
+    found = memo.get(key)
+    if found is None:
+        if len(memo) >= _MAX_OFFERS:
+            memo.clear()
+        found = memo[key] = {}
+    return found
+
+
+def _offer(ask: Ask, lane: Lane, terms: Terms) -> Offer:
+    for refuses in FIXED:
+        no = refuses(ask, lane, terms)
+        if no is not None:
+            return Offer(lane.models, Refused(lane, no, refuses.__name__))
+    rates = filled(lane.models[terms.model].rates, terms.policy.ceiling_usd_per_mtok)
+    return Offer(lane.models, None, terms.klass.place(lane.name) or 0, *rates)
+
+
+def _weigh(ask: Ask, lane: Lane, offer: Offer, terms: Terms, timed: bool) -> Ranked:
+    cost = expected_cost(ask, lane, offer, terms.output_tokens)
+    first = first_token_wait(ask, lane)
+    wait = first + terms.output_tokens * lane.seconds_per_output_token
     score = cost + terms.value_usd_per_s * wait
     if not score < _WORST_USD:  # a figure that is infinite or no number must not end up first, or stop the sort
         score = _WORST_USD
-    if terms.first_token_deadline_s is None and terms.total_deadline_s is None:
-        return Ranked(lane, terms.model, cost, wait, score, 0.0)
-    chance, limit, note = miss_chance(ask, lane, terms), terms.klass.epsilon, ""
+    if not timed:
+        return Ranked(lane, terms.model, cost, wait, score, 0.0, "", first)
+    chance, limit, note = miss_chance(ask, lane, terms, first), terms.klass.epsilon, ""
     if chance > limit:
         note = f"ranked last: misses its deadline with a chance of {chance:.0%}, more than {limit:.0%}"
-    return Ranked(lane, terms.model, cost, wait, score, chance, note)
+    return Ranked(lane, terms.model, cost, wait, score, chance, note, first)
+
+
+def _settled(
+    ask: Ask, fit: list[tuple[bool, float, int, int, str, Ranked]], terms: Terms, timed: bool
+) -> list[Ranked]:
+    """The order after ties, the bound on a lane's load, and the try of a stale lane."""
+    best = fit[0]
+    near = best[1] + TIE * abs(best[1]) + 5e-10
+    if fit[1][1] <= near and fit[1][0] == best[0]:
+        tied = [row for row in fit if row[1] <= near and row[0] == best[0]]
+        tied.sort(key=lambda row: (row[2], -(min(-row[3], WELL_KNOWN) // 8), -_own(ask.session, row[4]), row[1], *row[3:5]))
+        fit = tied + [row for row in fit if row[1] > near or row[0] != best[0]]
+    ranked = [row[5] for row in fit]
+    if ranked[0].lane.slots is not None:
+        ranked = _bounded(ranked)
+    if ask.draw < terms.policy.explore * _COLD_SHARE:
+        ranked = _explored(ask, ranked, terms, timed)
+    return ranked
+
+
+def _own(session: str, lane_key: str) -> int:
+    """Rendezvous: each session has a lane of its own among any lanes, and keeps it when others come or go."""
+    return crc32(f"{session}\0{lane_key}".encode("utf-8", "replace")) if session else 0
+
+
+def _bounded(ranked: list[Ranked]) -> list[Ranked]:
+    """A pool's lane that has more than its share in flight steps back behind the next that has not, warm cache or no."""
+    alike = [one.lane for one in ranked if one.lane.slots is not None and one.lane.name == ranked[0].lane.name]
+    bound = BOUND * (1 + sum(lane.in_flight for lane in alike)) / len(alike)
+    if len(alike) == 1 or ranked[0].lane.in_flight < max(bound, ranked[0].lane.slots or 1):
+        return ranked
+    over = [one for one in ranked if one.lane.slots is not None and one.lane.in_flight >= max(bound, one.lane.slots)]
+    free = [one for one in ranked if one not in over]
+    note = "has more than its share of the calls"
+    return free + [one._replace(note=one.note or note) for one in over] if free and not free[0].note else ranked
+
+
+def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list[Ranked]:
+    """Puts a lane first whose figures are stale and which could win if it were quick; not where a deadline is at risk."""
+    best = ranked[0]
+    if ask.cached and ask.cached.get(best.lane.key) and terms.value_usd_per_s * best.expected_wait_s < best.expected_cost_usd:
+        return ranked  # a warm cache is worth more than a look elsewhere
+    for one in sorted(ranked[1:], key=lambda one: (min(one.lane.samples, COLD), -one.lane.unseen)):
+        lane, alike = one.lane, one.lane.name == best.lane.name
+        cold = lane.samples < COLD
+        share = terms.policy.explore * (_COLD_SHARE if cold and alike else 1.0)
+        if ask.draw >= share or not (cold or lane.unseen >= STALE) or one.note:
+            continue
+        if one.expected_cost_usd >= best.score_usd or not (alike or one.score_usd <= _OTHER_TIER * best.score_usd):
+            continue
+        if timed and (cold or one.miss_chance > terms.klass.epsilon):
+            continue
+        said = f"tried because its figures are {'hardly known' if cold else 'stale'}"
+        return [one._replace(note=said), *(other for other in ranked if other is not one)]
+    return ranked
 
 
 def _decision(
-    terms: Terms, verdict: Verdict, ranked: tuple[Ranked, ...], refused: tuple[Refused, ...], denied: str | None = None
+    terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused], denied: str | None = None
 ) -> Decision:
     total = terms.total_deadline_s
     return Decision(
-        klass=verdict.klass, model=terms.model, ranked=ranked, refused=refused, denied=denied,
-        reason=_one_line(denied or _reason(terms, verdict, ranked, refused)), policy_version=terms.policy.version,
-        deadline_ms=None if total is None else total * 1000, rule_errors=verdict.errors,
+        verdict.klass, terms.model, tuple(ranked), tuple(refused),
+        _one_line(denied or _reason(terms, verdict, ranked, refused)), terms.policy.version,
+        denied, None if total is None else total * 1000, verdict.errors,
     )  # fmt: skip
 
 
-def _reason(terms: Terms, verdict: Verdict, ranked: tuple[Ranked, ...], refused: tuple[Refused, ...]) -> str:
+def _reason(terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused]) -> str:
     """For people: it goes into a header and into the ledger."""
-    parts = [f"class {verdict.klass.name} ({verdict.source})", *verdict.notes]
+    said = f"class {verdict.klass.name} ({verdict.source})"
+    if verdict.notes:
+        said = "; ".join((said, *verdict.notes))
     if not ranked:
-        parts.append("no lane can serve: " + ("; ".join(f"{no.lane.key}: {no.reason}" for no in refused) or "none is there"))
-        return "; ".join(parts)
+        why = "; ".join(f"{no.lane.key}: {no.reason}" for no in refused) or "none is there"
+        return f"{said}; no lane can serve: {why}"
     best = ranked[0]
     if len(ranked) == 1:
-        parts.append(f"{best.lane.key} is the only lane that can serve {terms.model}")
+        said = f"{said}; {best.lane.key} is the only lane that can serve {terms.model}"
     else:
-        parts.append(_comparison(best, ranked[1], terms.value_usd_per_s))
-    if best.note:
-        parts.append(best.note)
-    return "; ".join(parts)
+        said = f"{said}; {_comparison(best, ranked[1], terms.value_usd_per_s)}"
+    return f"{said}; {best.note}" if best.note else said
 
 
 def _comparison(best: Ranked, second: Ranked, value_usd_per_s: float) -> str:
-    sums = f"{best.expected_cost_usd:.3g} + {value_usd_per_s * best.expected_wait_s:.3g} USD"
-    against = f"against {second.score_usd:.3g} for {second.lane.key}"
+    lane, cost, against = best.lane.key, best.expected_cost_usd, second.score_usd
+    sums = f"{cost:.3g} + {value_usd_per_s * best.expected_wait_s:.3g} USD"
     if second.note and not best.note:
-        return f"{best.lane.key}: cost + wait {sums}, {against}, which is {second.note}"
-    if round(best.score_usd * 1e9) == round(second.score_usd * 1e9):
-        return f"{best.lane.key} is preferred at an equal sum of cost + wait: {sums}, {against}"
-    return f"{best.lane.key} is least of cost + wait: {sums} {against}"
+        return f"{lane}: cost + wait {sums}, against {against:.3g} for {second.lane.key}, which is {second.note}"
+    if against - best.score_usd > TIE * abs(best.score_usd) + 5e-10:
+        return f"{lane} is least of cost + wait: {sums} against {against:.3g} for {second.lane.key}"
+    if best.note:
+        return f"{lane}: cost + wait {sums}, against {against:.3g} for {second.lane.key}"
+    return f"{lane} is preferred at an equal sum of cost + wait: {sums}, against {against:.3g} for {second.lane.key}"
 
 
 def _one_line(text: str) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from router_policies.globs import globs
+from router_policies.live import Forecast
 from router_policies.rules import Klass, Policy
 from router_policies.types import Lane, Rates, Served
 
-DEFAULT_OUTPUT_TOKENS = 256.0  # forecast for an ask nothing is known about
+OUTPUT_PRIOR = Forecast(256.0)  # for an ask nothing is known about
 DEFAULT_CLASS = "standard"
 
 KNOWN_LANES = ("fast", "priority", "standard", "flex", "batch")

@@ -22,6 +22,9 @@ Scope = Literal["team", "project", "key"]
 Unpriced = Literal["refuse", "ceiling", "allow"]
 
 
+_MEMO = 1_000
+
+
 class RuleFailed(Exception):
     """A condition that could not be worked out for this ask, for example a key that is not there."""
 
@@ -66,9 +69,18 @@ class ModelRules:
     deny: tuple[Glob, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     fallbacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    _refusals: dict[str, str | None] = field(init=False, repr=False, compare=False, default_factory=dict)  # memo
 
     def refusal(self, model: str) -> str | None:
         """Why this model, its alias resolved, is not for the team; None if it is. Deny beats allow."""
+        try:
+            return self._refusals[model]
+        except KeyError:
+            if len(self._refusals) >= _MEMO:
+                self._refusals.clear()  # names come from clients
+            return self._refusals.setdefault(model, self._refusal(model))
+
+    def _refusal(self, model: str) -> str | None:
         denied = first_match(self.deny, model)
         if denied is not None:
             return f"model {printable(model)} is denied by `{denied}`"
@@ -157,4 +169,7 @@ class Policy:
     limits: Limits = field(default_factory=Limits)
     hang_up: Literal["cancel", "drain"] = "cancel"
     backends: tuple[Glob, ...] = ()  # those allowed; empty: all
+    explore: float = 0.05  # greatest share of calls that go to a lane whose figures are stale
     tests: tuple[PolicyTest, ...] = ()
+    offers: dict[tuple[int, str], dict[str, Any]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Memo of `policy.decide`: (id of the class, model) -> lane key -> Offer."""

@@ -235,6 +235,8 @@ class TeamFile(_Part):
     """Dollars per million tokens of any class, for what has no price; needed with `unpriced: ceiling`."""
     limits: LimitsPart = LimitsPart()
     """Limits of single calls and of their rate."""
+    explore: Annotated[float, Field(ge=0, le=0.2, allow_inf_nan=False)] = 0.05
+    """Greatest share of calls that may try a lane whose figures are stale; never calls with a deadline at risk."""
     hang_up: Literal["cancel", "drain"] = "cancel"
     """When the client goes away: stop the upstream, or let it end."""
     backends: BackendsPart = BackendsPart()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from router_policies.live import LENGTHS, Forecast
 from router_policies.rules import Klass, Policy
 
 
@@ -28,13 +29,16 @@ class Ask:
     prompt_bytes: int = 0
     prompt_tokens: int = 0  # estimate
     max_output_tokens: int | None = None
-    output_forecast_tokens: float | None = None  # None: the prior in presets.py
+    output_forecast_tokens: float | None = None  # None: what `forecast` says of the route, else the prior in presets.py
     wished_class: str | None = None  # x-tollway-class
     wished_tier: str | None = None  # the API's own service_tier
     deadline_ms: float | None = None  # for the whole answer, from now
     hour: int = 12  # 0..23, in the zone the gateway keeps
     cached: Mapping[str, int] = field(default_factory=dict)  # lane key -> prompt tokens its cache is thought to hold
     written: Mapping[str, int] = field(default_factory=dict)  # lane key -> prompt tokens it would charge for storing
+    session: str = ""  # what all turns of a conversation share; keeps its ties at one lane
+    draw: float = 1.0  # in [0, 1), from a seeded even sequence: below the policy's `explore`, a stale lane may be tried
+    siblings: int = 0  # other calls of the same run under way: a step beside them is seldom the one that is waited for
 
 
 class Rates(NamedTuple):
@@ -66,11 +70,36 @@ class Lane:
     why_not: str = ""  # in words, when not healthy
     in_flight: int = 0
     max_in_flight: int | None = None
-    queue_s: float = 0.0
+    queue_s: float = 0.0  # to the first token of an empty prompt
     prefill_s_per_token: float = 0.0002
+    first_token_factors: tuple[float, ...] = (1.0,) * LENGTHS  # seen over expected, by class of prompt length (live.py)
     seconds_per_output_token: float = 0.02
-    spread: float = 0.5  # sigma of the log of the wait: 0.5 is "half as long or twice as long is not rare"
+    spread: float = 0.5  # sigma of the log of the first token's wait: 0.5 is "half or twice as long is not rare"
+    pace_spread: float | None = None  # the same of the time per token; None: as `spread`
+    backlog_s: float = 0.0  # wait behind calls that are there already, as far as it is known apart
+    slots: int | None = None  # calls at once that a pool of one's own serves side by side
     samples: int = 0  # how well the figures are known
+    unseen: int = 0  # answers of other lanes since this one's last
+
+
+class Refused(NamedTuple):
+    """A lane that may not serve, and why; `by` is the filter's name."""
+
+    lane: Lane
+    reason: str
+    by: str = ""
+
+
+class Offer(NamedTuple):
+    """A lane as one policy, class and model see it: stands until prices or the policy change. Money is dollars a token."""
+
+    models: Mapping[str, Served]  # the lane's, when this was worked out
+    refused: Refused | None
+    place: int = 0  # in the class's order of preference
+    uncached_usd: float = 0.0
+    cached_usd: float = 0.0
+    written_usd: float = 0.0
+    output_usd: float = 0.0
 
 
 class Terms(NamedTuple):
@@ -81,6 +110,7 @@ class Terms(NamedTuple):
     model: str  # resolved
     value_usd_per_s: float
     output_tokens: float  # expected
+    output_spread: float  # sigma of its logarithm
     first_token_deadline_s: float | None
     total_deadline_s: float | None
 
@@ -95,22 +125,14 @@ class Ranked(NamedTuple):
     score_usd: float  # cost + value of a second x wait
     miss_chance: float  # chance to miss a deadline; 0 where there is none
     note: str = ""  # why it stands behind cheaper ones
+    first_token_s: float = 0.0  # expected
 
     @property
     def upstream_model(self) -> str:
         return self.lane.models[self.model].upstream
 
 
-class Refused(NamedTuple):
-    """A lane that may not serve, and why; `by` is the filter's name."""
-
-    lane: Lane
-    reason: str
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """Every lane, ranked or refused; a lane that can serve a fallback model too is ranked once for each model.
 
     `ranked` is the order of failover; empty means that nobody can serve.
@@ -134,5 +156,5 @@ class Decision:
 Filter = Callable[[Ask, Lane, Terms], str | None]
 """Why this lane cannot take the ask, or None if it can."""
 
-Scorer = Callable[[Ask, Lane, Terms], float]
-"""A figure of this lane for the ask: dollars, seconds or a chance, as its name says."""
+ForecastOf = Callable[[str, str, str], Forecast]
+"""(team, model, class) -> how long an answer will be."""

@@ -36,7 +36,7 @@ rows = [
   {model = "m-*", tier = "priority", input = "4", cached = "1", write_5m = "5", write_1h = "8", output = "20"},
 ]
 """
-PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}}
+PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}, "explore": 0}
 """A team's policy that allows everything and leaves nothing to chance."""
 
 
@@ -186,9 +186,11 @@ class Process(Running):
     def __init__(
         self, folder: Path, config: Mapping[str, Any] | None = None, policies: Mapping[str, Any] | None = None,
         prices: str = PRICES, env: Mapping[str, str] | None = None, *, clock: Path | None = None, fork: bool = True,
+        workers: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.folder = folder
+        self._workers = workers
         if config is not None:
             write_files(folder, config, policies or {}, prices)
         self.log = folder / "log"
@@ -201,6 +203,7 @@ class Process(Running):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         argv = ["serve", "--config", str(self.folder / "tollway.yaml"), "--port", str(self.port)]
+        argv += ["--workers", str(self._workers)] if self._workers > 1 else []
         self.process = self._launch(argv, self.env, self.log, self._clock)
         until(lambda: self._ready() or not self.process.alive, "the gateway to start", 30)
         if not self.process.alive:

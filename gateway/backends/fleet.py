@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.backends.http import Address
-from gateway.backends.probe import LaneProbe, Pace
+from gateway.backends.probe import LaneProbe
 from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
 from gateway.settings import BackendSettings, LaneSettings, Settings
@@ -68,15 +68,20 @@ class Fleet:
         self.probes: dict[str, LaneProbe] = {}
         self._roads: dict[tuple[str, str], Target] = {}
         for name, backend in settings.backends.items():
-            pace = Pace()
             for lane, how in backend.lanes.items():
                 target = _target(name, backend, lane, how, settings.backend_keys.get(name))
                 self.targets[target.key] = target
-                self.probes[target.key] = LaneProbe(how, pace)
+                self.probes[target.key] = LaneProbe(how)
                 for client, road in _roads(target).items():
                     self._roads[target.key, client] = road
         self._snapshot: tuple[Lane, ...] = ()
         self._snapshot_until = 0.0
+        self._by_dialect: dict[str, tuple[Lane, ...]] = {}
+        self._bounded = [
+            (place, probe) for place, probe in enumerate(self.probes.values()) if probe.slots or probe.max_in_flight
+        ]
+        """Lanes for which each call in flight counts, with their places in the snapshot."""
+        self._answers = 0
         self._served: dict[str, Mapping[str, Served]] = {}
         self._served_until = 0.0
 
@@ -93,11 +98,32 @@ class Fleet:
                 self._served_until = now + _RATES_S
             self._snapshot = tuple(self._lane(target, now) for target in self.targets.values())
             self._snapshot_until = now + _SNAPSHOT_S
+            self._by_dialect.clear()
+        elif any(probe.in_flight != self._snapshot[place].in_flight for place, probe in self._bounded):
+            self._recount(now)
         return self._snapshot
+
+    def _recount(self, now: float) -> None:
+        """A burst must not all go where there was room 20 ms ago."""
+        lanes = list(self._snapshot)
+        for place, probe in self._bounded:
+            if probe.in_flight != lanes[place].in_flight:
+                lanes[place] = replace(lanes[place], in_flight=probe.in_flight, backlog_s=probe.backlog_s(now))
+        self._snapshot = tuple(lanes)
+        self._by_dialect.clear()
+
+    def answered(self, key: str) -> None:
+        """A lane gave an answer: the others' figures are one answer older."""
+        self._answers += 1
+        self.probes[key].last_answer = self._answers
 
     def lanes(self, dialect: str) -> tuple[Lane, ...]:
         """A snapshot of the lanes that can serve a client of this dialect."""
-        return tuple(lane for lane in self.snapshot() if (lane.key, dialect) in self._roads)
+        snapshot = self.snapshot()
+        found = self._by_dialect.get(dialect)
+        if found is None:
+            found = self._by_dialect[dialect] = tuple(lane for lane in snapshot if (lane.key, dialect) in self._roads)
+        return found
 
     def road(self, lane: str, dialect: str) -> Target:
         """How a lane serves a client of this dialect."""
@@ -120,7 +146,7 @@ class Fleet:
 
     def _lane(self, target: Target, now: float) -> Lane:
         probe = self.probes[target.key]
-        why_not = probe.why_not(now)
+        why_not, figures = probe.why_not(now), probe.figures.view()
         return Lane(
             key=target.key,
             backend=target.backend,
@@ -130,10 +156,16 @@ class Fleet:
             why_not=why_not or "",
             in_flight=probe.in_flight,
             max_in_flight=probe.max_in_flight,
-            queue_s=probe.queue_s,
-            prefill_s_per_token=probe.prefill_s_per_token,
-            seconds_per_output_token=probe.s_per_output_token,
-            samples=probe.pace.samples,
+            queue_s=probe.prior.first_token_s,
+            prefill_s_per_token=probe.prior.prefill_s_per_token,
+            first_token_factors=figures.first_token,
+            seconds_per_output_token=probe.prior.seconds_per_output_token * figures.pace,
+            spread=figures.first_token_spread,
+            pace_spread=figures.pace_spread,
+            backlog_s=probe.backlog_s(now),
+            slots=probe.slots,
+            samples=figures.samples,
+            unseen=self._answers - probe.last_answer,
         )
 
 

@@ -121,10 +121,10 @@ class Journal:
             sweep(self._folder, path.stem)
             wreck = read_wreck(self._folder, path.stem, lock)
             self.cuts += wreck.cuts
+            for cut in wreck.cuts:
+                log.warning("journal %s: the last %d bytes, from %d on, cannot be read", cut.path.name, cut.lost, cut.offset)
             entries += wreck.entries
             self._wrecks.append(wreck)
-        for cut in self.cuts:
-            log.warning("journal %s: the last %d bytes, from %d on, cannot be read", cut.path.name, cut.lost, cut.offset)
         self.projected(())                      # wrecks with nothing left to say go at once
         return entries
 
@@ -146,6 +146,18 @@ class Journal:
             segment.pending -= ids
         self._carry()
         self._drop_finished(ids)
+
+    def lives(self, writer: str) -> bool:
+        """Whether the process that writes under this name is alive."""
+        lock = _try_lock(self._folder / f"{writer}.lock")
+        if lock is not None:
+            os.close(lock)
+        return lock is None and (self._folder / f"{writer}.lock").exists()
+
+    @property
+    def writer(self) -> str:
+        """The name of our files."""
+        return self._writer
 
     @property
     def unprojected(self) -> int:

@@ -13,7 +13,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from sqlalchemy import event
@@ -70,6 +70,22 @@ class Store:
         async with self.engine.begin() as connection:
             yield connection
 
+    async def insert(self, entries: Sequence[Entry]) -> list[str]:
+        """See `Rows`."""
+        try:
+            async with self.begin() as connection:
+                await insert_entries(connection, entries)
+        except AWAY:
+            raise
+        except (SQLAlchemyError, ValueError, TypeError, OverflowError) as error:
+            if len(entries) > 1:
+                return [id for entry in entries for id in await self.insert([entry])]
+            if (mended := cleaned(entries[0])) != entries[0]:
+                return await self.insert([mended])
+            log.error("ledger: entry %s does not fit into the database and stays in the journal: %s", entries[0].id, error)
+            return []
+        return [entry.id for entry in entries]
+
     async def close(self) -> None:
         await self.engine.dispose()
 
@@ -81,11 +97,19 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
     cursor.close()
 
 
-class SqlLedger:
-    """The ledger on a store, behind a journal. `start` before the first append, `close` after the last."""
+class Rows(Protocol):
+    """Where the projector puts entries: a `Store`, or the process that has it."""
 
-    def __init__(self, store: Store, journal: Journal) -> None:
-        self._store, self._journal = store, journal
+    async def insert(self, entries: Sequence[Entry]) -> list[str]:
+        """Puts entries in; returns the ids that are there now: one that the database refuses is left out. Raises `AWAY`."""
+        ...
+
+
+class SqlLedger:
+    """The ledger on rows, behind a journal. `start` before the first append, `close` after the last."""
+
+    def __init__(self, rows: Rows, journal: Journal) -> None:
+        self._rows, self._journal = rows, journal
         self._queue: deque[Entry] = deque()
         self._wake, self._idle, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
@@ -100,6 +124,13 @@ class SqlLedger:
         self._idle.clear()
         self._wake.set()
         self._task = asyncio.create_task(self._project(), name="ledger-projector")
+
+    def adopt(self, recovered: Sequence[Entry]) -> None:
+        """Projects what `journal.recover()` found later on."""
+        if recovered:
+            self._queue.extend(recovered)
+            self._idle.clear()
+            self._wake.set()
 
     async def append(self, entry: Entry) -> None:
         """Raises `JournalError` where the entry is not safe; then too it goes to the database, since it will be billed."""
@@ -166,7 +197,7 @@ class SqlLedger:
     async def _insert(self, batch: Sequence[Entry]) -> bool:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
         try:
-            taken = await self._insert_or_part(batch)
+            taken = await self._rows.insert(batch)
         except AWAY as error:
             self.failing = type(error).__name__
             log.warning("ledger: the database does not take entries (%s), %d wait in the journal", error, self.lag)
@@ -176,21 +207,6 @@ class SqlLedger:
             self._queue.popleft()
         self._journal.projected(taken)
         return True
-
-    async def _insert_or_part(self, batch: Sequence[Entry]) -> list[str]:
-        try:
-            async with self._store.begin() as connection:
-                await insert_entries(connection, batch)
-        except AWAY:
-            raise
-        except (SQLAlchemyError, ValueError, TypeError, OverflowError) as error:
-            if len(batch) > 1:
-                return [id for entry in batch for id in await self._insert_or_part([entry])]
-            if (mended := cleaned(batch[0])) != batch[0]:
-                return await self._insert_or_part([mended])
-            log.error("ledger: entry %s does not fit into the database and stays in the journal: %s", batch[0].id, error)
-            return []
-        return [entry.id for entry in batch]
 
 
 async def insert_entries(connection: AsyncConnection, entries: Sequence[Entry]) -> None:

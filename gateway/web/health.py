@@ -43,6 +43,8 @@ async def metrics(state: State) -> bytes:
     services: Services = state.services
     services.metrics.ledger_lag.set(services.ledger.lag)
     services.metrics.reload_failures.set(len(services.policies.problems))
+    if services.house is not None:
+        return await services.house.metrics()
     return await asyncio.to_thread(services.metrics.render)
 
 

@@ -1,6 +1,7 @@
 """The filters, in the order they are asked: the first that says no gives the reason.
 
-`serves_model` stands before those that look the model up. A new one is a file here and a line below.
+`FIXED` look at policy, class, model and price only: their answer stands until one of those changes, and is kept. `LIVE` look
+at the call or at the lane of the moment. A new one is a file here and a line below.
 """
 
 from router_policies.filters.allowed import backend_allowed, lane_allowed
@@ -11,4 +12,5 @@ from router_policies.filters.priced import priced
 from router_policies.filters.serves_model import serves_model
 from router_policies.types import Filter
 
-FILTERS: tuple[Filter, ...] = (serves_model, backend_allowed, lane_allowed, healthy, context_fits, priced, has_room)
+FIXED: tuple[Filter, ...] = (serves_model, backend_allowed, lane_allowed, priced)
+LIVE: tuple[Filter, ...] = (healthy, context_fits, has_room)

@@ -3,13 +3,13 @@
 First token and pace are kept apart: dividing the wait by the number of tokens would reward the lane that talks most.
 """
 
-from router_policies.types import Ask, Lane, Terms
+from router_policies.live import LENGTH_OF
+from router_policies.types import Ask, Lane
 
 
-def first_token_wait(ask: Ask, lane: Lane, terms: Terms) -> float:
+def first_token_wait(ask: Ask, lane: Lane) -> float:
     fresh = ask.prompt_tokens - ask.cached.get(lane.key, 0) if ask.cached else ask.prompt_tokens
-    return lane.queue_s + fresh * lane.prefill_s_per_token if fresh > 0 else lane.queue_s
-
-
-def expected_wait(ask: Ask, lane: Lane, terms: Terms) -> float:
-    return first_token_wait(ask, lane, terms) + terms.output_tokens * lane.seconds_per_output_token
+    if fresh < 0:
+        fresh = 0
+    seen = lane.first_token_factors[LENGTH_OF[fresh.bit_length()]]
+    return lane.backlog_s + (lane.queue_s + fresh * lane.prefill_s_per_token) * seen

@@ -1,22 +1,27 @@
-"""Chance that a lane misses the first-token or the total deadline, from a log-normal around the expected wait."""
+"""Chance that a lane misses the first-token or the total deadline: log-normal waits with the spreads that were seen."""
 
 import math
 
-from router_policies.scorers.expected_wait import first_token_wait
 from router_policies.types import Ask, Lane, Terms
 
 _ROOT_2 = math.sqrt(2)
 
 
-def miss_chance(ask: Ask, lane: Lane, terms: Terms) -> float:
-    first = first_token_wait(ask, lane, terms)
+def miss_chance(ask: Ask, lane: Lane, terms: Terms, first_token_s: float) -> float:
+    late = 0.0
+    if terms.first_token_deadline_s is not None:
+        late = _over(first_token_s, terms.first_token_deadline_s, lane.spread)
     if terms.total_deadline_s is None:
-        return 0.0 if terms.first_token_deadline_s is None else _over(first, terms.first_token_deadline_s, lane.spread)
-    total = first + terms.output_tokens * lane.seconds_per_output_token
-    late = _over(total, terms.total_deadline_s, lane.spread)
-    if terms.first_token_deadline_s is None:
         return late
-    return max(late, _over(first, terms.first_token_deadline_s, lane.spread))
+    rest_s = terms.output_tokens * lane.seconds_per_output_token
+    if rest_s <= 0.0:
+        return max(late, _over(first_token_s, terms.total_deadline_s, lane.spread))
+    pace = lane.spread if lane.pace_spread is None else lane.pace_spread
+    rest_spread = math.hypot(pace, terms.output_spread)
+    total_s = first_token_s + rest_s
+    # The sum of two log-normals is near enough to one whose spread is that of the parts, weighed by their size.
+    spread = math.hypot(first_token_s * lane.spread, rest_s * rest_spread) / total_s if total_s < math.inf else lane.spread
+    return max(late, _over(total_s, terms.total_deadline_s, spread))
 
 
 def _over(expected_s: float, deadline_s: float, spread: float) -> float:

@@ -3,7 +3,7 @@
     python ../shared/cases/tools/drive.py ../shared/cases tests.cases.adapter:Adapter
 
 Fields that are not known here travel on into our files, so that the gateway itself refuses them. Left out of `supports`, for
-the product has it not: external-store (Redis), affinity, latency-routing.
+the product has it not: external-store (Redis).
 """
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Adapter:
     supports = (
         "openai-chat", "openai-responses", "openai-embeddings", "anthropic-messages", "translate-openai-to-anthropic",
         "translate-anthropic-to-openai", "streaming",
-        "budgets", "dashboard", "clock", "logs", "reload", "normalise", "multi-backend", "signals", "config",
+        "budgets", "dashboard", "clock", "logs", "reload", "normalise", "multi-backend", "affinity",
+        "latency-routing", "signals", "config",
     )  # fmt: skip
     health_path = "/healthz"
     fork = False
@@ -298,13 +299,16 @@ class Forking(Adapter):
 
 
 def _policy(team: Json, config: Json) -> Json:
-    """A team's file. The order of a route's backends is the order of their first guesses; waiting is made dear, so it holds."""
+    """A team's file. The order of a route's backends is the order of their first guesses; waiting is made dear, so it holds.
+    Where turns are to stay together only the cache counts, and figures are learnt only where the case wants it."""
     settings = config.get("settings", {})
+    strategies = {route.get("strategy") for route in config.get("routes", ())}
     ours: Json = {
         "team": team["id"],
+        "explore": 0.05 if "latency" in strategies else 0,
         "normalize": {"level": "equivalent" if settings.get("normalise") else "off", "hold_out": 0},
         "models": {"aliases": {alias: model for alias, model in config.get("aliases", {}).items() if model in team.get("models", [model])}},
-        "classes": {"standard": {"value_usd_per_hour": 1_000_000, "lanes": ["standard", "fast"]}},
+        "classes": {"standard": {"value_usd_per_hour": 0 if "affinity" in strategies else 1_000_000, "lanes": ["standard", "fast"]}},
     }  # fmt: skip
     if "models" in team:
         ours["models"]["allow"] = team["models"]
@@ -322,6 +326,9 @@ def _aliases(backend: Json, config: Json) -> Json:
 
 
 def _first_guess(backend: str, config: Json) -> float:
+    """Milliseconds. Alike where the case wants the gateway to find out, or not to care."""
+    if any(route.get("strategy") in ("latency", "affinity") and backend in route["backends"] for route in config.get("routes", ())):
+        return 500.0
     places = [route["backends"].index(backend) for route in config.get("routes", ()) if backend in route["backends"]]
     return (1.0, 100_000.0, 3_000_000.0)[min(max(places, default=0), 2)]
 

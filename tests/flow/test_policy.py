@@ -38,6 +38,7 @@ RULES: dict[str, Any] = {
         {"name": "by-path", "when": {"path": "/v1/messages"}, "class": "batch"},
         {"name": "by-expression", "when": "stream && prompt_bytes > 5000", "class": "interactive"},
     ],
+    "classes": {"interactive": {"lanes": ["fast"]}},  # the mock is as quick on either lane, which the gateway would learn
     "default_class": "standard",
     "client_may": {"class": ["interactive", "batch"]},
 }

@@ -27,7 +27,7 @@ def make_lane(name: str = "standard", backend: str = "b", **given: Any) -> Lane:
 def make_terms(**given: Any) -> Terms:
     policy = given.pop("policy", default_policy())
     klass = given.pop("klass", policy.classes["standard"])
-    defaults = {"model": MODEL, "value_usd_per_s": klass.value_usd_per_s, "output_tokens": 100.0,
+    defaults = {"model": MODEL, "value_usd_per_s": klass.value_usd_per_s, "output_tokens": 100.0, "output_spread": 0.0,
                 "first_token_deadline_s": None, "total_deadline_s": None}
     return Terms(policy=policy, klass=klass, **{**defaults, **given})
 

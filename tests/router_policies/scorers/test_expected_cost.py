@@ -1,10 +1,11 @@
-from dataclasses import replace
-
 import pytest
 
-from router_policies.presets import default_policy
-from router_policies.scorers import expected_cost
-from router_policies.types import Rates
+from router_policies.scorers import expected_cost, filled
+from router_policies.types import Lane, Offer, Rates
+
+
+def offer(lane: Lane, ceiling_usd_per_mtok: float | None = None) -> Offer:
+    return Offer(lane.models, None, 0, *filled(lane.models["m"].rates, ceiling_usd_per_mtok))
 
 
 @pytest.mark.parametrize(("cached", "written", "usd"), [
@@ -13,15 +14,15 @@ from router_policies.types import Rates
     pytest.param(800, 150, 50 * 1e-6 + 800 * 0.1e-6 + 150 * 1.25e-6 + 100 * 4e-6, id="warm, and writes more"),
     pytest.param(9_999, 9_999, 1_000 * 0.1e-6 + 100 * 4e-6, id="never more than the prompt"),
 ])
-def test_cost_is_tokens_times_rates(ask, lane, terms, cached, written, usd):
+def test_cost_is_tokens_times_rates(ask, lane, cached, written, usd):
     """Leaving a warm lane costs the lost cache, and the sum shows it."""
     one = ask(cached={"b/standard": cached}, written={"b/standard": written})
-    assert expected_cost(one, lane(), terms()) == pytest.approx(usd)
+    assert expected_cost(one, lane(), offer(lane()), 100.0) == pytest.approx(usd)
 
 
-def test_a_class_without_a_rate_is_never_free(ask, lane, terms):
+def test_a_class_without_a_rate_is_never_free(ask, lane):
     """No cached rate: reckoned as uncached. No rate at all: at the ceiling."""
     one = ask(cached={"b/standard": 1_000})
-    assert expected_cost(one, lane(rates=Rates(2_000_000, None, None, 0)), terms()) == pytest.approx(0.002)
-    ceiling = terms(policy=replace(default_policy(), unpriced="ceiling", ceiling_usd_per_mtok=50.0))
-    assert expected_cost(one, lane(rates=Rates()), ceiling) == pytest.approx(1_100 * 50e-6)
+    half, none = lane(rates=Rates(2_000_000, None, None, 0)), lane(rates=Rates())
+    assert expected_cost(one, half, offer(half), 100.0) == pytest.approx(0.002)
+    assert expected_cost(one, none, offer(none, 50.0), 100.0) == pytest.approx(1_100 * 50e-6)

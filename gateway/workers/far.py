@@ -1,0 +1,162 @@
+"""A worker's end: what its services ask of the house instead of having it themselves."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from gateway.access.keys import KeyRecord, KeyRing
+from gateway.budgets import BudgetRule, BudgetState, Hold, Settlement
+from gateway.core.call import Tenant
+from gateway.key_table import KeyTable
+from gateway.ledger import Entry
+from gateway.ledger.journal import Journal
+from gateway.ledger.sql import SqlLedger
+from gateway.metrics import Metrics
+from gateway.workers.errors import CODECS
+from gateway.workers.figures import merged
+from gateway.workers.link import Link, Stub, connect, methods
+
+_IDS = msgspec.msgpack.Decoder(list[str])
+_HOLD = msgspec.msgpack.Decoder(Hold)
+_STATES = msgspec.msgpack.Decoder(list[BudgetState])
+_TEXTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_FLAG = msgspec.msgpack.Decoder(bool)
+_log = logging.getLogger("tollway.workers")
+
+
+class Worker:
+    """What the house asks of a worker; filled as the worker's services come to life."""
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        self.ring: KeyRing | None = None
+        self.ledger: WorkerLedger | None = None
+        self.numbers: Metrics | None = None
+        self._drain = drain
+
+    async def put_key(self, record: KeyRecord) -> None:
+        if self.ring is not None:
+            self.ring.put(record)
+
+    async def flush(self, timeout_s: float) -> bool:
+        return self.ledger is None or await self.ledger.flush_own(timeout_s)
+
+    async def metrics(self) -> bytes:
+        if self.ledger is None or self.numbers is None:
+            return b""
+        self.numbers.ledger_lag.set(self.ledger.lag)
+        return await asyncio.to_thread(self.numbers.render)
+
+    async def drain(self) -> None:
+        self._drain()
+
+
+@dataclass(slots=True, kw_only=True)
+class Seat:
+    """A worker's place. `sock` leads to the house once the process has been forked."""
+
+    workers: int
+    worker: Worker
+    sock: socket.socket | None = None
+
+    @asynccontextmanager
+    async def house(self) -> AsyncIterator[FarHouse]:
+        """The house, for as long as this worker lives; if the house goes first, this process ends with it."""
+        assert self.sock is not None
+        leaving = False
+
+        def lost() -> None:
+            if not leaving:
+                _log.critical("the house is gone; this worker ends")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        far = FarHouse(await connect(self.sock, methods("worker", self.worker), lost, CODECS))
+        try:
+            yield far
+        finally:
+            leaving = True
+            far.link.close()
+
+
+class FarHouse:
+    """The house as a worker sees it."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    @property
+    def keys(self) -> KeyTable:
+        return cast("KeyTable", Stub(self.link, "keys", KeyTable))
+
+    async def move_in(self, writer: str) -> None:
+        await self.link.ask("room.move_in", (writer,))
+
+    async def metrics(self) -> bytes:
+        """All workers' figures as one."""
+        packed = _TEXTS.decode(await self.link.ask("house.metrics", ()))
+        return merged([msgspec.msgpack.decode(text, type=bytes) for text in packed])
+
+    def drain(self) -> None:
+        self.link.tell("house.drain")
+
+
+class FarBudgets:
+    """Budgets kept by the house; see `Budgets`. Settling does not wait: the house hears of it in order."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def hold(
+        self, tenant: Tenant, rules: Sequence[BudgetRule], amount_nanos: int, attempt_id: str, expires_us: int
+    ) -> Hold:
+        return _HOLD.decode(await self._link.ask("budgets.hold", (tenant, rules, amount_nanos, attempt_id, expires_us)))
+
+    async def extend(self, hold: Hold, rules: Sequence[BudgetRule], amount_nanos: int, expires_us: int) -> Hold:
+        return _HOLD.decode(await self._link.ask("budgets.extend", (hold, rules, amount_nanos, expires_us)))
+
+    async def settle(self, hold: Hold, cost_nanos: int | None) -> Settlement:
+        self._link.tell("budgets.settle", hold, cost_nanos)
+        cost = hold.amount_nanos if cost_nanos is None else cost_nanos
+        return Settlement(cost, over_hold=cost > hold.amount_nanos)
+
+    async def release(self, hold: Hold) -> Settlement:
+        self._link.tell("budgets.release", hold)
+        return Settlement(0)
+
+    async def seed(self, tenant: Tenant, rule: BudgetRule, spent_nanos: int) -> None:
+        await self._link.ask("budgets.seed", (tenant, rule, spent_nanos))
+
+    async def snapshot(self) -> list[BudgetState]:
+        return _STATES.decode(await self._link.ask("budgets.snapshot", ()))
+
+
+class FarRows:
+    """The database's rows, written by the house."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def insert(self, entries: Sequence[Entry]) -> list[str]:
+        return _IDS.decode(await self._link.ask("room.insert", (entries,)))
+
+
+class WorkerLedger(SqlLedger):
+    """A worker's entries go to the house; `flush` waits for those of all workers, since a report reads all."""
+
+    def __init__(self, link: Link, journal: Journal) -> None:
+        super().__init__(FarRows(link), journal)
+        self._link = link
+
+    async def flush_own(self, timeout_s: float) -> bool:
+        return await super().flush(timeout_s)
+
+    async def flush(self, timeout_s: float = 5.0) -> bool:
+        return _FLAG.decode(await self._link.ask("house.flush", (timeout_s,)))

@@ -1,0 +1,226 @@
+"""What there may be only one of: the database's one writer, the table of keys, and budgets where no Redis keeps them.
+
+It projects what the workers settle, each worker's journal keeping its entries until the house says that the database has them.
+A worker that dies is buried: its journal is read, its entries are booked, and each hold it had open is settled to what the
+journal says of it, by the attempt's id. So a worker's death costs no entry and leaves no money reserved.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gateway.access.keys import KeyRecord
+from gateway.budgets import BudgetRule, Budgets, BudgetState, Hold, Settlement
+from gateway.core.call import Tenant
+from gateway.key_table import KeyTable
+from gateway.ledger import Entry
+from gateway.ledger.journal import Journal
+from gateway.ledger.sql import SqlLedger, Store
+from gateway.workers.errors import CODECS
+from gateway.workers.link import Link, Method, connect, methods
+
+_BURY_S = 0.1
+_LOOK_AROUND_S = 5.0
+_ANSWER_S = 2.0
+_REMEMBERED = 100_000
+_log = logging.getLogger("tollway.workers")
+
+
+class House:
+    """Lives in a process of its own; workers are links."""
+
+    def __init__(self, store: Store, journal: Journal, ledger: SqlLedger, budgets: Budgets) -> None:
+        self.store = store
+        self.journal = journal
+        self.ledger = ledger
+        self.budgets = budgets
+        self.seeded: set[str] = set()
+        self._rooms: dict[int, _Room] = {}
+        self._shared: dict[str, Method] = {
+            **methods("keys", _Keys(store, self.tell_of_key)),
+            **methods("house", _Door(self)),
+        }
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._costs: OrderedDict[str, int | None] = OrderedDict()
+        """Of attempts that were found in journals of the dead, by id."""
+
+    async def live(self, control: socket.socket) -> None:
+        """Takes workers in as the supervisor sends them, until it goes away or says so with SIGTERM."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, over.set)
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+        control.setblocking(False)
+
+        def came() -> None:
+            try:
+                data, fds, _, _ = socket.recv_fds(control, 64, 8)
+            except BlockingIOError:
+                return
+            for fd in fds:
+                self._soon(self._take_in(socket.socket(fileno=fd)))
+            if not data:
+                loop.remove_reader(control)
+                over.set()
+
+        loop.add_reader(control, came)
+        look = asyncio.create_task(self._look_around())
+        await over.wait()
+        look.cancel()
+        for room in list(self._rooms.values()):
+            room.link.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.ledger.flush(10.0)
+
+    async def ask_all(self, name: str, *arguments: Any) -> list[Any]:
+        """What all workers answer in time."""
+        asked = [asyncio.wait_for(room.link.ask(name, arguments), _ANSWER_S) for room in list(self._rooms.values())]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def tell_of_key(self, record: KeyRecord) -> None:
+        await self.ask_all("worker.put_key", record)
+
+    def tell_all(self, name: str, *arguments: Any) -> None:
+        for room in list(self._rooms.values()):
+            room.link.tell(name, *arguments)
+
+    async def _take_in(self, sock: socket.socket) -> None:
+        room = _Room(self)
+        room.link = await connect(sock, {**self._shared, **room.methods()}, lambda: self._soon(self._bury(room)), CODECS)
+        self._rooms[id(room)] = room
+
+    async def _bury(self, room: _Room) -> None:
+        """Its last requests may still be served meanwhile; its journal's lock says when it is really dead."""
+        self._rooms.pop(id(room), None)
+        while room.writer and self.journal.lives(room.writer):  # noqa: ASYNC110
+            await asyncio.sleep(_BURY_S)
+        self._recover()
+        for hold in list(room.holds.values()):
+            with suppress(Exception):
+                if hold.id in self._costs:
+                    await self.budgets.settle(hold, self._costs.pop(hold.id))
+                else:
+                    await self.budgets.release(hold)
+
+    def _recover(self) -> None:
+        found = self.journal.recover()
+        self.ledger.adopt(found)
+        for entry in found:
+            self._costs[entry.id] = entry.cost_nanos
+        while len(self._costs) > _REMEMBERED:
+            self._costs.popitem(last=False)
+        if found:
+            _log.warning("%d entries were booked from the journals of processes that had died", len(found))
+
+    async def _look_around(self) -> None:
+        """Journals of processes that lived on for a while after their house."""
+        while True:
+            await asyncio.sleep(_LOOK_AROUND_S)
+            self._recover()
+
+    def _soon(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Room:
+    """What one worker may ask for, and the holds it has open."""
+
+    link: Link
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.writer = ""
+        self.holds: dict[str, Hold] = {}
+
+    def methods(self) -> dict[str, Method]:
+        return {**methods("budgets", _Budgets(self)), **methods("room", self)}
+
+    async def move_in(self, writer: str) -> None:
+        """Names the worker's journal."""
+        self.writer = writer
+
+    async def insert(self, entries: list[Entry]) -> list[str]:
+        """Puts entries into the database; returns the ids that it has now."""
+        return await self.house.store.insert(entries)
+
+
+class _Budgets:
+    """Budgets that remember who holds what; see `Budgets`."""
+
+    def __init__(self, room: _Room) -> None:
+        self._room, self._inner = room, room.house.budgets
+
+    async def hold(
+        self, tenant: Tenant, rules: Sequence[BudgetRule], amount_nanos: int, attempt_id: str, expires_us: int
+    ) -> Hold:
+        hold = await self._inner.hold(tenant, rules, amount_nanos, attempt_id, expires_us)
+        self._room.holds[hold.id] = hold
+        return hold
+
+    async def extend(self, hold: Hold, rules: Sequence[BudgetRule], amount_nanos: int, expires_us: int) -> Hold:
+        hold = await self._inner.extend(hold, rules, amount_nanos, expires_us)
+        self._room.holds[hold.id] = hold
+        return hold
+
+    async def settle(self, hold: Hold, cost_nanos: int | None) -> Settlement:
+        self._room.holds.pop(hold.id, None)
+        return await self._inner.settle(hold, cost_nanos)
+
+    async def release(self, hold: Hold) -> Settlement:
+        self._room.holds.pop(hold.id, None)
+        return await self._inner.release(hold)
+
+    async def seed(self, tenant: Tenant, rule: BudgetRule, spent_nanos: int) -> None:
+        """The first worker that read the past tells it; from then on it is counted here."""
+        account = rule.account(tenant)
+        if account not in self._room.house.seeded:
+            self._room.house.seeded.add(account)
+            await self._inner.seed(tenant, rule, spent_nanos)
+
+    async def snapshot(self) -> list[BudgetState]:
+        return await self._inner.snapshot()
+
+
+class _Keys(KeyTable):
+    """The table of keys; every worker hears of a change before the one who made it gets its answer."""
+
+    def __init__(self, store: Store, tell: Callable[[KeyRecord], Awaitable[None]]) -> None:
+        super().__init__(store)
+        self._tell = tell
+
+    async def insert(self, record: KeyRecord, actor: str) -> None:
+        await super().insert(record, actor)
+        await self._tell(record)
+
+    async def revoke(self, key_id: str, now_us: int, actor: str) -> KeyRecord | None:
+        record = await super().revoke(key_id, now_us, actor)
+        if record is not None:
+            await self._tell(record)
+        return record
+
+
+class _Door:
+    """What concerns all workers."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def flush(self, timeout_s: float) -> bool:
+        """All that any worker has settled can be read."""
+        await self._house.ask_all("worker.flush", timeout_s)
+        return await self._house.ledger.flush(timeout_s)
+
+    async def metrics(self) -> list[bytes]:
+        return await self._house.ask_all("worker.metrics")
+
+    async def drain(self) -> None:
+        self._house.tell_all("worker.drain")
+
