@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def regret(trace: Trace) -> Regret:
 def _prompt(call: Call, marks: dict[int, str]) -> Prompt:
     blocks, tokens, digest = [], 0, b""
     for place, (name, size) in enumerate(call.blocks):
-        digest = chain("", "", (digest.hex() + name).encode(), [(0, len(digest.hex() + name))]).digests[0]
+        digest = blake2b(digest + name.encode(), digest_size=16).digest()
         tokens += size
         blocks.append(Block(digest, tokens, marks.get(place), place + 1, "messages"))
     return Prompt(tuple(blocks))
@@ -168,7 +169,7 @@ def _page(call: Call) -> Page:
     messages = [{"role": "user", "content": name} for name in rest] or [{"role": "user", "content": "-"}]
     body = orjson.dumps({"model": _MODEL, "max_tokens": 1, "system": system, "messages": messages})
     sketch = dialects.read("anthropic_messages", body)
-    parts = dialects.messages("anthropic_messages", body, sketch)
+    parts = dialects.parts("anthropic_messages", body, sketch)
     links = chain("team", _MODEL, body, parts)
     ends, tokens = [], 0
     for _, size in call.blocks:
@@ -176,7 +177,7 @@ def _page(call: Call) -> Page:
         ends.append(tokens * _BYTES_PER_TOKEN)
     ends += [ends[-1]] * (len(parts) - len(ends))
     return Page(
-        dialect="anthropic_messages", body=body, spans=sketch.spans, parts=parts, digests=links.digests, ends=ends, root="t"
+        dialect="anthropic_messages", body=body, spans=sketch.spans, parts=parts, keys=links.keys, ends=ends, root="t"
     )
 
 

@@ -16,9 +16,12 @@ from typing import Any
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
+from gateway.access.people import People
 from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
@@ -37,12 +40,15 @@ from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
 from gateway.metrics import Metrics
 from gateway.passage import Passage
+from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.services import Services
 from gateway.settings import Settings
-from gateway.web import admin, books, errors, health, routes
+from gateway.watch import Watch
+from gateway.web import admin, books, errors, health, people, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
+from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
 from router_policies.files import PolicyStore
@@ -87,16 +93,21 @@ def build(
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
-            app.state.services = services
+            app.state.services, sign_in.people = services, services.people
             yield
             services.draining = True
 
+    sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *books.HANDLERS],
+        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
         lifespan=[lifespan],
+        before_request=sign_in,
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
+            DBAPIError: errors.on_database_error,
+            OSError: errors.on_database_error,
+            PoolTimeout: errors.on_database_error,
             HTTPException: errors.on_http_error,
             Exception: errors.on_any_error,
         },
@@ -120,6 +131,7 @@ class _Stores:
     """What is this process's own, or asked of the house."""
 
     table: KeyTable
+    people: PeopleTable
     ring: KeyRing
     journal: Journal
     ledger: SqlLedger
@@ -134,7 +146,8 @@ async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) 
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
-            yield _Stores(table=table, ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets())
+            folk = PeopleTable(store)
+            yield _Stores(table=table, people=folk, ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets())
         finally:
             await ledger.close()
             journal.close()
@@ -150,8 +163,9 @@ async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> Asy
         await ledger.start()
         try:
             yield _Stores(
-                table=house.keys, ring=ring, journal=journal, ledger=ledger, budgets=FarBudgets(house.link), house=house
-            )
+                table=house.keys, people=house.people, ring=ring, journal=journal, ledger=ledger,
+                budgets=FarBudgets(house.link), house=house,
+            )  # fmt: skip
         finally:
             await ledger.close()
             journal.close()
@@ -198,11 +212,16 @@ async def _services(
     pepper = _pepper(settings)
     of_house = None if seat is None else _stores_of_house(settings, pepper, seat)
     async with of_house or _own_stores(settings, pepper, demo_team) as stores:
+        known = People(await stores.people.load())
+        watch = Watch(stores.ring, stores.table, known, stores.people)
         upstream = Upstream(transport or WireTransport())
         services = Services(
             settings=settings,
             keys=stores.ring,
             key_table=stores.table,
+            people=known,
+            people_table=stores.people,
+            watch=watch,
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -219,11 +238,13 @@ async def _services(
         )
         if seat is not None:
             seat.worker.numbers = services.metrics
+        watch.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
         finally:
             reload.cancel()
+            await watch.close()
             await upstream.aclose()
             services.reports.close()
 
@@ -262,12 +283,16 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
     known = key_id(key)
     if known is None:
         raise ValueError(f"the {name} does not look like a Tollway key (tw_...); remove its file to have a new one made")
-    if any(record.id == known for record in ring.records()):
+    if (there := ring.record(known)) is not None:
+        if there.digest != ring.digest(key):
+            raise ValueError(f"the {name} is not the one in the database: replicas that share it need one `key_pepper`")
         return
     now_us = time.time_ns() // 1_000
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
-    await table.insert(record, actor="start")
-    ring.put(record)
+    try:
+        ring.put(await table.insert(record, actor="start"))
+    except IntegrityError:                      # another replica was first
+        ring.put(*await table.load())
 
 
 def _room(settings: Settings) -> Room:
@@ -276,7 +301,8 @@ def _room(settings: Settings) -> Room:
 
 def _pepper(settings: Settings) -> bytes:
     settings.data.mkdir(parents=True, exist_ok=True)
-    return _secret_file(settings.data / "keys" / "pepper").encode()
+    own = _secret_file(settings.data / "keys" / "pepper") if settings.key_pepper is None else settings.key_pepper.reveal()
+    return own.encode()
 
 
 def _key_file(path: Path) -> str:

@@ -21,6 +21,7 @@ from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
+from gateway.dialects.parts import Part
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
@@ -49,8 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
-    parts: Sequence[tuple[int, int]] = ()
-    """Byte ranges of the prompt's parts in the body, in rendered order; the chain is over them."""
+    parts: Sequence[Part] = ()
+    """The prompt's parts in rendered order; the chain is over them."""
     output_cap: int | None = None
     """The policy's limit, where the call names none of its own."""
 
@@ -211,7 +212,8 @@ class Booking(msgspec.Struct, kw_only=True):
             via.fleet.stale()
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             ttl_s = _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
-            via.index.learn(target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+            now_us, read = time.time_ns() // 1_000, tokens.cache_read
+            via.index.learn(entry.team, target.pool, self.plan.chain, tokens.input_total, now_us, ttl_s, cached=read)
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)

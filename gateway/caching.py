@@ -4,19 +4,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from gateway import dialects
 from gateway.backends.fleet import Target
+from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.usage import TokenUsage
-from gateway.dialects.splice import Span
+from gateway.dialects.parts import Part
 from gateway.metering.prices import PriceBook
-from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, held_out, rules_of
+from gateway.normalize import subscription
+from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
 from gateway.prefix.chain import Chain, chain
 from router_policies.rules import Klass, Policy
-
-_SUBSCRIPTION = "oauth"
-"""In the `anthropic-beta` header of subscription clients, whose bodies are never changed."""
 
 
 def rates_of(book: PriceBook) -> RatesOf:
@@ -30,26 +30,34 @@ def rates_of(book: PriceBook) -> RatesOf:
 
 
 def plan(
-    planner: Planner, policy: Policy, call: Call, parts: Sequence[Span], links: Chain, target: Target, model: str, *,
+    planner: Planner, policy: Policy, call: Call, parts: Sequence[Part], links: Chain, target: Target, model: str, *,
     render: Callable[[], bytes], first: bool,
 ) -> Planned | None:
     """What the attempt should set; None: nothing. `render` gives the body that a backend of another dialect gets."""
-    rules = rules_of(target.provider, model, target.dialect)
-    if rules is None or not policy.cache.plan or not links.digests or _SUBSCRIPTION in call.headers.get("anthropic-beta", ""):
+    rules, cache, team = rules_of(target.provider, model, target.dialect), policy.cache, call.tenant.team
+    if rules is None or not cache.plan or not links.keys or subscription(call.headers):
         return None
+    session = bytes.fromhex(links.session)
+    held = levers.held("cache", team, session, cache.hold_out)
+    arms = [levers.arms(session, {"cache": held})] if cache.hold_out and session else []
+    if held:
+        return Planned(fields={}, receipts=arms, pool=target.pool, rules=rules)
     body, spans = call.body, call.sketch.spans
     if target.dialect != call.dialect:
         body = render()
         sketch = dialects.read(target.dialect, body)
-        spans, parts = sketch.spans, dialects.messages(target.dialect, body, sketch)
-        links = chain(call.tenant.team, model, body, parts)
-    root = f"{call.tenant.team}\0{model}"
-    page = Page(dialect=target.dialect, body=body, spans=spans, parts=parts, digests=links.digests, ends=links.ends, root=root)
-    if held_out(call.tenant.team, links.digests[page.session], policy.cache.hold_out):
-        return None
+        spans, parts = sketch.spans, dialects.parts(target.dialect, body, sketch)
+        links = chain(team, model, body, parts, session)
+    page = Page(
+        dialect=target.dialect, body=body, spans=spans, parts=parts, keys=links.keys, ends=links.ends, root=f"{team}\0{model}",
+        session=links.session,
+    )  # fmt: skip
     tier = target.set_fields.get("service_tier") or target.priced_as
     backend = Backend(target.provider, model, tier, target.pool)
-    return planner.plan(page, Asker(call.tenant.team, call.client), backend, call.at_us, first=first)
+    planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first)
+    if planned is None or not arms:
+        return planned
+    return replace(planned, receipts=[*arms, *planned.receipts])
 
 
 @asynccontextmanager

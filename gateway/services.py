@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
+from gateway.access.people import People
 from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
@@ -17,10 +18,12 @@ from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
-from gateway.normalize.first_form import FirstForms
+from gateway.normalize import Memory
+from gateway.people_table import PeopleTable
 from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
@@ -32,6 +35,9 @@ class Services:
     settings: Settings
     keys: KeyRing
     key_table: KeyTable
+    people: People
+    people_table: PeopleTable
+    watch: Watch
     policies: PolicyStore
     fleet: Fleet
     upstream: Upstream
@@ -45,7 +51,7 @@ class Services:
     """Secret from which cache salts are made."""
     planner: Planner
     rates: Rates = field(default_factory=Rates)
-    forms: FirstForms = field(default_factory=FirstForms)
+    forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
     traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)

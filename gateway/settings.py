@@ -5,6 +5,7 @@ Relative paths are relative to the file that names them.
 """
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ APIS_OF: Mapping[str, tuple[Api, ...]] = {
 STORES = frozenset({"files", "batches"})
 """APIs that keep things at the provider; either dialect may have them."""
 _OUR_PATHS = ("v1", "tollway", "healthz", "readyz", "metrics")
+_SAFE = ("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")
 _HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
 
@@ -138,6 +140,38 @@ class BackendSettings(_Part):
         return {n: ModelSettings(upstream=m) if isinstance(m, str) else m for n, m in self.models.items()}
 
 
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no address or network such as 10.0.0.7 or 10.0.0.0/8") from error
+    return text
+
+
+class LoginSettings(_Part):
+    """How people sign in at the usage and admin paths, beside keys. Whom nobody has added stays out."""
+
+    oidc_issuer: Url | None = Field(None, description="identity provider: its issuer address, as its tokens name it")
+    oidc_audience: str | None = Field(None, description="what its tokens must be meant for, usually a client id")
+    oidc_claim: str = Field("sub", description="claim that names the person; `email` counts only where it is verified")
+    proxy_header: str | None = Field(
+        None, pattern=r"^[a-z0-9-]+$", description="header in which a proxy names the person, e.g. x-auth-request-email"
+    )
+    proxy_addresses: list[Annotated[str, AfterValidator(_network)]] = Field(
+        default_factory=list, description="addresses of that proxy; from anywhere else the header is not read"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> LoginSettings:
+        if self.oidc_issuer is not None and not self.oidc_audience:
+            raise ValueError("oidc_audience: say what the tokens must be meant for")
+        if self.oidc_issuer is not None and not self.oidc_issuer.startswith(_SAFE):
+            raise ValueError("oidc_issuer: must be an https address")
+        if self.proxy_header is not None and not self.proxy_addresses:
+            raise ValueError("proxy_addresses: say from which addresses the header counts")
+        return self
+
+
 class File(_Part):
     """The whole of `tollway.yaml`."""
 
@@ -155,6 +189,10 @@ class File(_Part):
         "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
     )
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
+    key_pepper: Reference | None = Field(
+        None, description="secret under which keys are kept, the same for all replicas of a database; default: DATA/keys/pepper"
+    )
+    login: LoginSettings = Field(default_factory=LoginSettings)
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
@@ -184,6 +222,8 @@ class Settings(BaseModel):
     database_url: str
     database_upgrade: Literal["start", "command"] = "start"
     admin_key: Secret | None
+    key_pepper: Secret | None = None
+    login: LoginSettings = Field(default_factory=LoginSettings)
     max_body_bytes: int
     max_attempts: int
     retries: int
@@ -220,6 +260,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         database_url=database_url(file, folder),
         database_upgrade=file.database_upgrade,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
+        key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
+        login=file.login,
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +26,7 @@ from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
 from gateway.planner.reuse import ReuseBook
 
-__all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "rules_of"]
+__all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
 
 _log = logging.getLogger("tollway")
 _SLOW_S = 300.0
@@ -60,7 +59,7 @@ class Backend:
 class Stored(NamedTuple):
     """A prefix that is stored when the answer has begun."""
 
-    digest: bytes
+    key: int
     life_s: float
     tokens: int
 
@@ -70,12 +69,12 @@ class Planned:
     """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
 
     fields: Mapping[str, msgspec.Raw]
-    receipts: Sequence[Mapping[str, str]]
+    receipts: Sequence[Mapping[str, object]]
     pool: str
     stored: Sequence[Stored] = ()
     """Each prefix that is marked, or stored by the provider's own habit, in rendered order."""
-    held: bytes = b""
-    """Digest of the prefix that should be read; empty: none."""
+    held: int = 0
+    """Key of the prefix that should be read; 0: none."""
     end_bytes: int = 0
     rules: CacheRules = field(repr=False)
     model: str = ""
@@ -97,7 +96,7 @@ class Planner:
     def plan(self, page: Page, asker: Asker, backend: Backend, now_us: int, *, first: bool = True) -> Planned | None:
         """What to set; None: nothing. `first`: the call's first attempt, from which reuse is learnt. Never raises."""
         rules = rules_of(backend.provider, backend.model, page.dialect)
-        if rules is None or not page.digests:
+        if rules is None or not page.keys:
             return None
         try:
             return self._plan(page, asker, backend, rules, now_us, first=first)
@@ -118,20 +117,20 @@ class Planner:
     def begun(self, planned: Planned, at_us: int) -> None:
         """The answer to a call that came at `at_us` has begun: what it stores can be read."""
         for each in planned.stored:
-            self.held.store(planned.pool, each.digest, at_us, each.life_s)
+            self.held.store(planned.pool, each.key, at_us, each.life_s)
 
     def writer(self, planned: Planned) -> tuple[Leader, float] | None:
         """Who is writing the longest prefix that this call shares, and what reading it instead saves, dollars."""
         if planned.rules.writes_wait and len(self.cohorts):
             for each in reversed(planned.stored):
-                leader = self.cohorts.writer((planned.pool, each.digest))
+                leader = self.cohorts.writer((planned.pool, each.key))
                 if leader is not None:
                     return leader, each.tokens * planned.saving_usd
         return None
 
     def lead(self, planned: Planned, now_us: int) -> Leader:
         """Leads for the prefixes that nobody has stored and nobody is writing."""
-        cold = [(planned.pool, each.digest) for each in planned.stored if not self.held.has(planned.pool, each.digest, now_us)]
+        cold = [(planned.pool, each.key) for each in planned.stored if not self.held.has(planned.pool, each.key, now_us)]
         return self.cohorts.lead(cold if planned.rules.writes_wait else ())
 
     def _plan(
@@ -139,7 +138,8 @@ class Planner:
     ) -> Planned | None:
         base = Planned(fields={}, receipts=(), pool=backend.pool, rules=rules, model=backend.model, end_bytes=page.ends[-1])
         if rules.key and "prompt_cache_key" not in page.spans:
-            key = self.keys.key(asker.domain.encode() + page.beginning, page.opening, now_us).decode()
+            session = (page.session or str(page.keys[page.opening])).encode()
+            key = self.keys.key(asker.domain.encode("utf-8", "replace") + page.beginning, session, now_us).decode()
             receipt = {"pass": "cache_key", "place": "prompt_cache_key", "before": "", "after": key}
             base = replace(base, fields={"prompt_cache_key": msgspec.Raw(msgspec.json.encode(key))}, receipts=[receipt])
         if not _planned_by_client(page, rules):
@@ -152,19 +152,19 @@ class Planner:
         rates = self._rates(backend, rules)
         if rates is None:
             return base
-        client, app = (asker.domain, asker.client, backend.model), page.digests[0].hex()
-        seen, waited_s = self.reuse.came(page.digests, now_us) if first else (-1, 0.0)
-        held = self.held.deepest(backend.pool, page.digests, now_us)
-        under_way = max(seen, held) >= page.session
+        client, app = (asker.domain, asker.client, backend.model), str(page.keys[0])
+        seen, waited_s = self.reuse.came(page.keys, now_us) if first else (-1, 0.0)
+        held = self.held.deepest(backend.pool, page.keys, now_us)
+        under_way = max(seen, held) >= page.opening
         end_kind = "opening" if not under_way else "slow" if waited_s > _SLOW_S else "turn"
         found = places(page, end_kind, held)
         if not found:
             return base
         if first:
-            inner = [place.digest for place in found if place.block >= 0]
+            inner = [place.key for place in found if place.block >= 0]
             self.reuse.came(inner, now_us)
             for place in found:
-                self.reuse.wait_for(place.digest, place.kind, client, app, now_us)
+                self.reuse.wait_for(place.key, place.kind, client, app, now_us)
         held_place = max((n for n, place in enumerate(found) if self._has(backend.pool, place, held, now_us)), default=-1)
         ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
         tokens = [round(place.end_bytes / ratio) for place in found]
@@ -178,7 +178,7 @@ class Planner:
         if reach is None:
             return base
         base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
-        stored = [Stored(place.digest, lives[0], end) for place, end in zip(found, tokens, strict=True)]
+        stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
         if rules.lifetime_field:
             return _lifetime(stored, segments, held_place, rates, rules, base)
         if rules.mark is None:
@@ -188,7 +188,7 @@ class Planner:
     def _has(self, pool: str, place: Place, held: int, now_us: int) -> bool:
         """Whether the cache has the prefix that ends there; `held` is the last whole part that it has."""
         return place.part < held or (place.part == held and place.block < 0) or (
-            place.block >= 0 and self.held.has(pool, place.digest, now_us)
+            place.block >= 0 and self.held.has(pool, place.key, now_us)
         )
 
     def _rates(self, backend: Backend, rules: CacheRules) -> Rates | None:
@@ -248,7 +248,7 @@ def _marks(
         fields={**base.fields, **{name: msgspec.Raw(value) for name, value in fields.items()}},
         receipts=receipts,
         stored=stored,
-        held=found[held].digest if held >= 0 else b"",
+        held=found[held].key if held >= 0 else 0,
     )
 
 
@@ -263,7 +263,7 @@ def _lifetime(
     ]
     asked = list(rules.lives)[costs.index(min(costs))]
     life_s = rules.lives[asked]
-    read = stored[held].digest if held >= 0 else b""
+    read = stored[held].key if held >= 0 else 0
     base = replace(base, stored=[each._replace(life_s=life_s) for each in stored], held=read)
     if asked == short or rules.lifetime_field is None:
         return base
@@ -286,11 +286,13 @@ def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, most: int) 
 
 
 def _edit(page: Page, place: Place, mark: bytes) -> Edit | None:
-    span = page.parts[place.part]
+    start, end, name, _ = page.parts[place.part]
+    span = (start, end)
     if place.kind == "tools":
         return marks.on_last_tool(page.body, span, mark) if page.dialect == "anthropic_messages" else None
-    if page.dialect == "anthropic_messages" and span == page.spans.get("system"):
-        return marks.on_content(page.body, span, mark, page.dialect, place.block)
+    if name == "system":
+        whole = page.parts[place.part].item < 0
+        return marks.on_content(page.body, span, mark, page.dialect) if whole else marks.on_block(page.body, span, mark)
     value = marks.content(page.body, span)
     return None if value is None else marks.on_content(page.body, value, mark, page.dialect, place.block)
 
@@ -302,16 +304,8 @@ def _mark(rules: CacheRules, life: str, *, default: bool) -> bytes:
 
 
 def _name(page: Page, place: Place) -> str:
-    if place.kind == "tools":
-        return "tools[-1]"
-    if place.part < page.first_message:
-        return f"system[{place.block}]"
-    return f"messages[{place.part - page.first_message}].content[{place.block}]"
-
-
-def held_out(domain: str, session: bytes, share: float) -> bool:
-    """Whole conversations are left unplanned, so that what planning saves is measured."""
-    if share <= 0.0:
-        return False
-    draw = blake2b(session, digest_size=4, key=b"plan:" + domain.encode()[:59]).digest()
-    return int.from_bytes(draw) < share * 2**32
+    """As a JSON Pointer; a content's last block is `-1`."""
+    part = page.parts[place.part]
+    if part.field == "tools":
+        return "/tools/-1"
+    return part.path if part.field == "system" else f"{part.path}/content/{place.block}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-Key = tuple[str, bytes]
-"""Pool and digest of a prefix."""
+Key = tuple[str, int]
+"""Pool and key of a prefix."""
 
 
 class Leader:

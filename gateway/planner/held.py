@@ -10,33 +10,32 @@ class Held:
 
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
-        self._until: OrderedDict[tuple[str, bytes], tuple[int, float]] = OrderedDict()
+        self._until: OrderedDict[tuple[str, int], tuple[int, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._until)
 
-    def deepest(self, pool: str, digests: Sequence[bytes], now_us: int) -> int:
+    def deepest(self, pool: str, keys: Sequence[int], now_us: int) -> int:
         """Index of the longest of these prefixes that is still stored; -1: none."""
-        for index in range(len(digests) - 1, -1, -1):
-            known = self._until.get((pool, digests[index]))
+        for index in range(len(keys) - 1, -1, -1):
+            known = self._until.get((pool, keys[index]))
             if known is not None and known[0] > now_us:
                 return index
         return -1
 
-    def has(self, pool: str, digest: bytes, now_us: int) -> bool:
-        known = self._until.get((pool, digest))
+    def has(self, pool: str, key: int, now_us: int) -> bool:
+        known = self._until.get((pool, key))
         return known is not None and known[0] > now_us
 
-    def store(self, pool: str, digest: bytes, now_us: int, life_s: float) -> None:
+    def store(self, pool: str, key: int, now_us: int, life_s: float) -> None:
         """It was written, or read: its own lifetime starts again, and `life_s` is that of one which is new."""
-        key = (pool, digest)
-        known = self._until.pop(key, None)
+        known = self._until.pop((pool, key), None)
         if known is not None and known[0] > now_us:
             life_s = known[1]
-        self._until[key] = (now_us + int(life_s * 1e6), life_s)
+        self._until[pool, key] = (now_us + int(life_s * 1e6), life_s)
         if len(self._until) > self._most:
             self._until.popitem(last=False)
 
-    def forget(self, pool: str, digest: bytes) -> None:
+    def forget(self, pool: str, key: int) -> None:
         """The provider did not have it, whatever we thought."""
-        self._until.pop((pool, digest), None)
+        self._until.pop((pool, key), None)

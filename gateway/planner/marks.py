@@ -51,7 +51,11 @@ def on_content(body: bytes, value: Span, mark: bytes, dialect: str, block: int =
     places = blocks(body, value)
     if not places or not -len(places) <= block < len(places):
         return None
-    place = places[block]
+    return on_block(body, places[block], mark)
+
+
+def on_block(body: bytes, place: Span, mark: bytes) -> Edit | None:
+    """A mark on one block; None: it cannot bear one."""
     return (place[1] - 1, place[1] - 1, b"," + mark) if _bears(body[slice(*place)]) else None
 
 

@@ -99,20 +99,20 @@ class ReuseBook:
     def __init__(self, most_prefixes: int = 50_000, most_kinds: int = 8_192) -> None:
         self._most_prefixes, self._most_kinds = most_prefixes, most_kinds
         self._kinds: OrderedDict[tuple[str, ...], Reuse] = OrderedDict()
-        self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
-        self._ages: list[deque[tuple[int, bytes]]] = [deque() for _ in EDGES_S]
+        self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
+        self._ages: list[deque[tuple[int, int]]] = [deque() for _ in EDGES_S]
 
     def chance(self, kind: str, client: tuple[str, ...], app: str) -> Chance:
         """For a prefix of this kind, now."""
         of_client = self._kind((kind, *client)).chance(PRIORS[kind], _PRIOR_WEIGHT)
         return self._kind((kind, *client, app)).chance(of_client, _CLIENT_WEIGHT)
 
-    def came(self, digests: Sequence[bytes], now_us: int) -> tuple[int, float]:
+    def came(self, keys: Sequence[int], now_us: int) -> tuple[int, float]:
         """Notes that these prefixes were asked for; the deepest one known (-1: none), and how long it had waited, seconds."""
         self._grow_old(now_us)
         deepest, waited_s = -1, 0.0
-        for index, digest in enumerate(digests):
-            known = self._waiting.pop(digest, None)
+        for index, key in enumerate(keys):
+            known = self._waiting.pop(key, None)
             if known is None:
                 continue
             deepest, waited_s = index, (now_us - known.since_us) / 1e6
@@ -121,16 +121,16 @@ class ReuseBook:
                 reuse.add(min(known.place, _ENDLESS - 1))
         return deepest, waited_s
 
-    def wait_for(self, digest: bytes, kind: str, client: tuple[str, ...], app: str, now_us: int) -> None:
+    def wait_for(self, key: int, kind: str, client: tuple[str, ...], app: str, now_us: int) -> None:
         """From now on this prefix may come again."""
         known = _Waiting(now_us, self._kind((kind, *client, app)), self._kind((kind, *client)))
-        old = self._waiting.pop(digest, None)
+        old = self._waiting.pop(key, None)
         if old is not None:
             self._drop(old)
-        self._waiting[digest] = known
+        self._waiting[key] = known
         known.by_app.waiting[0] += 1
         known.by_client.waiting[0] += 1
-        self._ages[0].append((now_us, digest))
+        self._ages[0].append((now_us, key))
         if len(self._waiting) > self._most_prefixes:
             self._drop(self._waiting.popitem(last=False)[1])
 
@@ -150,19 +150,19 @@ class ReuseBook:
         for place, edge_s in enumerate(EDGES_S):
             ages, until_us = self._ages[place], now_us - int(edge_s * 1e6)
             while ages and ages[0][0] <= until_us:
-                since_us, digest = ages.popleft()
-                known = self._waiting.get(digest)
+                since_us, key = ages.popleft()
+                known = self._waiting.get(key)
                 if known is None or known.since_us != since_us or known.place != place:
                     continue
-                self._older(digest, known, place + 1)
+                self._older(key, known, place + 1)
 
-    def _older(self, digest: bytes, known: _Waiting, place: int) -> None:
+    def _older(self, key: int, known: _Waiting, place: int) -> None:
         last = place == _ENDLESS
         for reuse in (known.by_app, known.by_client):
             reuse.move(known.place, None if last else place)
             reuse.lost += last
         known.place = place
         if last:
-            del self._waiting[digest]
+            del self._waiting[key]
         else:
-            self._ages[place].append((known.since_us, digest))
+            self._ages[place].append((known.since_us, key))

@@ -23,6 +23,10 @@ def readyz(state: State) -> Response[dict[str, object]]:
     notes = [f"policy files: {p}; the last good ones stay in force" for p in problems]
     if services.ledger.failing:
         notes.append(f"database: {services.ledger.failing}; {services.ledger.lag} entries wait in the journal")
+    if services.keys.stale:
+        notes.append("keys: the database is away; keys used in the last 15 minutes go on, others get 503")
+    if services.watch.warning:
+        notes.append(f"database: {services.watch.warning}")
     stopped = services.journal.spool.refusal
     if stopped:
         notes.append(f"journal: {stopped}; no new call is taken")
@@ -31,7 +35,7 @@ def readyz(state: State) -> Response[dict[str, object]]:
         notes.append("draining: the process is about to stop")
     body: dict[str, object] = {
         "status": "ready" if ready else "not ready",
-        "mode": "stop" if stopped else "spool" if services.ledger.failing else "normal",
+        "mode": "stop" if stopped else "spool" if services.ledger.failing or services.keys.stale else "normal",
         "notes": notes,
     }
     return Response(body, status_code=200 if ready else 503)

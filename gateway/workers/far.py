@@ -21,6 +21,7 @@ from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger
 from gateway.metrics import Metrics
+from gateway.people_table import PeopleTable
 from gateway.workers.errors import CODECS
 from gateway.workers.figures import merged
 from gateway.workers.link import Link, Stub, connect, methods
@@ -95,6 +96,10 @@ class FarHouse:
     @property
     def keys(self) -> KeyTable:
         return cast("KeyTable", Stub(self.link, "keys", KeyTable))
+
+    @property
+    def people(self) -> PeopleTable:
+        return cast("PeopleTable", Stub(self.link, "people", PeopleTable))
 
     async def move_in(self, writer: str) -> None:
         await self.link.ask("room.move_in", (writer,))

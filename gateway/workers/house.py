@@ -22,6 +22,7 @@ from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger, Store
+from gateway.people_table import PeopleTable
 from gateway.workers.errors import CODECS
 from gateway.workers.link import Link, Method, connect, methods
 
@@ -44,6 +45,7 @@ class House:
         self._rooms: dict[int, _Room] = {}
         self._shared: dict[str, Method] = {
             **methods("keys", _Keys(store, self.tell_of_key)),
+            **methods("people", PeopleTable(store)),
             **methods("house", _Door(self)),
         }
         self._tasks: set[asyncio.Task[None]] = set()
@@ -196,9 +198,16 @@ class _Keys(KeyTable):
         super().__init__(store)
         self._tell = tell
 
-    async def insert(self, record: KeyRecord, actor: str) -> None:
-        await super().insert(record, actor)
+    async def insert(self, record: KeyRecord, actor: str) -> KeyRecord:
+        record = await super().insert(record, actor)
         await self._tell(record)
+        return record
+
+    async def change(self, key_id: str, actor: str, fields: dict[str, Any]) -> KeyRecord | None:
+        record = await super().change(key_id, actor, fields)
+        if record is not None:
+            await self._tell(record)
+        return record
 
     async def revoke(self, key_id: str, now_us: int, actor: str) -> KeyRecord | None:
         record = await super().revoke(key_id, now_us, actor)

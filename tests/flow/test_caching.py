@@ -109,7 +109,7 @@ def test_every_provider_takes_what_is_planned(gateway: Gateway, providers: Provi
 def test_receipts_say_where_marks_stand(gateway: Gateway, providers: Providers) -> None:
     call, _ = ask(gateway, providers, "anthropic", talk("receipts", 0, system="receipts" + LONG))
     told = [(receipt["pass"], receipt["place"], receipt["after"]) for receipt in call["receipts"]]
-    assert told == [("cache_mark", "system[-1]", "5m"), ("cache_mark", "messages[0].content[-1]", "5m")]
+    assert told == [("cache_mark", "/system", "5m"), ("cache_mark", "/messages/0/content/-1", "5m")]
 
 
 def burst(gateway: Gateway, providers: Providers, provider: str, bodies: list[Json], team: str = "planned") -> list[Seen]:

@@ -5,7 +5,7 @@ import asyncio
 
 from gateway.planner.cohorts import Cohorts
 
-KEY, OTHER = ("pool", b"a"), ("pool", b"b")
+KEY, OTHER = ("pool", 1), ("pool", 2)
 
 
 async def test_followers_go_on_when_the_leader_begins() -> None:

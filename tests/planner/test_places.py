@@ -16,9 +16,9 @@ def page(body: dict[str, Any], dialect: str, *, tools_last: bool = False) -> Pag
         body = {**{k: v for k, v in body.items() if k != "tools"}, "tools": body["tools"]}
     raw = orjson.dumps({"model": "m", "max_tokens": 1, **body})
     sketch = dialects.read(dialect, raw)
-    parts = dialects.messages(dialect, raw, sketch)
+    parts = dialects.parts(dialect, raw, sketch)
     links = chain("t", "m", raw, parts)
-    return Page(dialect=dialect, body=raw, spans=sketch.spans, parts=parts, digests=links.digests, ends=links.ends, root="t m")
+    return Page(dialect=dialect, body=raw, spans=sketch.spans, parts=parts, keys=links.keys, ends=links.ends, root="t m")
 
 
 def say(*texts: str, system: bool = False) -> list[dict[str, Any]]:
@@ -55,12 +55,12 @@ def test_what_the_cache_holds_is_a_place() -> None:
 def test_the_order_of_fields_in_the_json_does_not_matter() -> None:
     body = {"tools": TOOLS, "system": "s", "messages": say("a", "b", "c")}
     first, second = page(body, "anthropic_messages"), page(body, "anthropic_messages", tools_last=True)
-    assert (first.session, first.first_message) == (second.session, second.first_message) == (2, 2)
-    assert [p.digest for p in places(first, "end", -1)] == [p.digest for p in places(second, "end", -1)]
+    assert (first.opening, first.first_message) == (second.opening, second.first_message) == (2, 2)
+    assert [p.key for p in places(first, "end", -1)] == [p.key for p in places(second, "end", -1)]
 
 
 def test_one_document_and_two_questions_share_the_place_between() -> None:
     other = [{"role": "user", "content": [DOCUMENT[0]["content"][0], {"type": "text", "text": "another"}]}]  # type: ignore[index]
     ends = [places(page({"messages": messages}, "anthropic_messages"), "end", -1) for messages in (DOCUMENT, other)]
-    assert ends[0][0].digest == ends[1][0].digest
-    assert ends[0][1].digest != ends[1][1].digest
+    assert ends[0][0].key == ends[1][0].key
+    assert ends[0][1].key != ends[1][1].key

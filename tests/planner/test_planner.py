@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from benchmarks.providers import prompt
 from benchmarks.providers.rules import PROVIDERS
 from gateway import dialects
 from gateway.dialects import splice
-from gateway.planner import Asker, Backend, Page, Planned, Planner, held_out
+from gateway.planner import Asker, Backend, Page, Planned, Planner
 from gateway.planner.caches import rules_of
 from gateway.prefix.chain import chain
 
@@ -35,9 +36,9 @@ def planner() -> Planner:
 
 def page(body: bytes, dialect: str) -> Page:
     sketch = dialects.read(dialect, body)
-    parts = dialects.messages(dialect, body, sketch)
+    parts = dialects.parts(dialect, body, sketch)
     links = chain("team", sketch.model, body, parts)
-    return Page(dialect=dialect, body=body, spans=sketch.spans, parts=parts, digests=links.digests, ends=links.ends, root="t m")
+    return Page(dialect=dialect, body=body, spans=sketch.spans, parts=parts, keys=links.keys, ends=links.ends, root="t m")
 
 
 def dialect_of(provider: str) -> str:
@@ -76,7 +77,7 @@ def test_a_conversation_is_marked_where_it_will_be_read() -> None:
     one.learn(first, read_tokens=0, input_tokens=1_700, at_us=0)
     body, second = plan(one, turns(1), at_s=20)
     assert second is not None
-    assert second.held == first.stored[-1].digest
+    assert second.held == first.stored[-1].key
     assert "cache_control" in body["messages"][0]["content"][0]
     assert "cache_control" in body["messages"][2]["content"][0]
     assert body["messages"][1] == turns(1)["messages"][1]
@@ -89,7 +90,7 @@ def test_what_has_expired_is_not_taken_for_stored() -> None:
     one.learn(first, read_tokens=0, input_tokens=1_700, at_us=0)
     _, second = plan(one, turns(1), at_s=301)
     assert second is not None
-    assert second.held == b""
+    assert second.held == 0
 
 
 def test_what_the_provider_did_not_have_is_forgotten() -> None:
@@ -99,9 +100,9 @@ def test_what_the_provider_did_not_have_is_forgotten() -> None:
     one.learn(first, read_tokens=0, input_tokens=1_700, at_us=0)
     _, second = plan(one, turns(1), at_s=20)
     assert second is not None
-    one.held.store("anthropic", second.held, 0, 300)
-    one.learn(second, read_tokens=0, input_tokens=1_800, at_us=20_000_000)
-    assert second.held not in {key[1] for key in one.held._until if key[1] not in {each.digest for each in second.stored}}
+    assert second.held
+    one.learn(replace(second, stored=()), read_tokens=0, input_tokens=1_800, at_us=20_000_000)
+    assert not one.held.has("anthropic", second.held, 21_000_000)
 
 
 @pytest.mark.parametrize("body", [
@@ -175,13 +176,6 @@ def test_kimi_is_asked_for_an_hour_only_where_that_pays() -> None:
         if found is not None:
             one.learn(found, read_tokens=None, input_tokens=2_000, at_us=int((1e6 + number * 1200.0) * 1e6))
     assert body.get("prompt_cache_options", {}).get("ttl") in (None, "1h")
-
-
-def test_held_out_sessions_are_whole_and_as_many_as_asked_for() -> None:
-    draws = [held_out("team", b"session %d" % n, 0.1) for n in range(4_000)]
-    assert 300 < sum(draws) < 500
-    assert [held_out("team", b"session %d" % n, 0.1) for n in range(4_000)] == draws
-    assert not held_out("team", b"x", 0.0)
 
 
 words = st.text(min_size=1, max_size=8).map(lambda text: text * 700)

@@ -21,9 +21,9 @@ def learn(book: ReuseBook, gaps_s: list[float | None], kind: str = "turn", every
         now_us = int(at_s * 1e6)
         if starts:
             book.came([], now_us)
-            book.wait_for(b"%d" % number, kind, CLIENT, app, now_us)
+            book.wait_for(number, kind, CLIENT, app, now_us)
         else:
-            book.came([b"%d" % number], now_us)
+            book.came([number], now_us)
     return now_us
 
 
@@ -71,7 +71,7 @@ def test_newer_experience_wins() -> None:
 def test_it_is_bounded() -> None:
     book = ReuseBook(most_prefixes=50, most_kinds=20)
     for number in range(500):
-        book.wait_for(b"%d" % number, "turn", CLIENT, f"app {number}", number)
+        book.wait_for(number, "turn", CLIENT, f"app {number}", number)
     assert len(book._waiting) <= 50
     assert len(book._kinds) <= 21
 
