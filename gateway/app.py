@@ -35,9 +35,11 @@ from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal, Room
+from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
+from gateway.metering.named import named
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
@@ -45,6 +47,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.upkeep import Upkeep
 from gateway.watch import Watch
 from gateway.web import admin, books, errors, health, people, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
@@ -137,17 +140,21 @@ class _Stores:
     ledger: SqlLedger
     budgets: Budgets
     house: FarHouse | None = None
+    upkeep: Upkeep | None = None
+    """Where the database is this process's own."""
 
 
 @asynccontextmanager
 async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) -> AsyncIterator[_Stores]:
-    async with _database(settings, pepper, demo_team) as (store, table, ring):
+    async with _database(settings, pepper, demo_team) as (store, table, ring, upkeep):
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
-            folk = PeopleTable(store)
-            yield _Stores(table=table, people=folk, ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets())
+            yield _Stores(
+                table=table, people=PeopleTable(store), ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets(),
+                upkeep=upkeep,
+            )  # fmt: skip
         finally:
             await ledger.close()
             journal.close()
@@ -174,22 +181,27 @@ async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> Asy
 @asynccontextmanager
 async def _database(
     settings: Settings, pepper: bytes, demo_team: str | None
-) -> AsyncIterator[tuple[Store, KeyTable, KeyRing]]:
-    """The one writing connection, its schema brought up to date and first keys made."""
+) -> AsyncIterator[tuple[Store, KeyTable, KeyRing, Upkeep]]:
+    """The one writing connection, its schema brought up to date, first keys made, and who looks after it."""
     await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
     store = Store(settings.database_url)
     try:
         table = KeyTable(store)
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
-        yield store, table, ring
+        upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
+        upkeep.start()
+        try:
+            yield store, table, ring, upkeep
+        finally:
+            await upkeep.close()
     finally:
         await store.close()
 
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
-    async with _database(settings, _pepper(settings), demo_team) as (store, _, _):
+    async with _database(settings, _pepper(settings), demo_team) as (store, _, _, _):
         journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
