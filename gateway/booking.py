@@ -82,7 +82,7 @@ class Booking(msgspec.Struct, kw_only=True):
             self.via.journal.open_attempt(self.opened)
         except JournalError as error:
             if self.hold is not None:
-                await self.via.budgets.release(self.hold)
+                self.via.budgets.post(self.hold, 0)
             refusal = Overloaded("the journal cannot be written, so no new call is taken", retry_after_s=5)
             refusal.code = "journal_full"
             raise refusal from error
@@ -107,13 +107,13 @@ class Booking(msgspec.Struct, kw_only=True):
             await self.via.ledger.append(entry)
         except JournalError as error:
             if self.hold is not None:
-                await self.via.budgets.settle(self.hold, entry.cost_nanos)
+                self.via.budgets.post(self.hold, entry.cost_nanos)
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
         if observed.pending and observed.response_id:
             late.keep(self.via, observed.response_id, entry, self.hold)
-        elif self.hold is not None:
-            await self.via.budgets.settle(self.hold, entry.cost_nanos)
+        elif self.hold is not None and self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens)):
+            self.via.metrics.over_hold(entry.team)
         self._tell(outcome, entry)
         return headers_of(entry)
 
@@ -218,6 +218,11 @@ class Booking(msgspec.Struct, kw_only=True):
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
+
+
+def _used(tokens: TokenUsage) -> int | None:
+    """Prompt and output, for rate limits; None: not known."""
+    return tokens.input_total + (tokens.output or 0) if tokens.known else None
 
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:

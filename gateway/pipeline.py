@@ -72,7 +72,6 @@ class Pipeline:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
-        via.rates.admit(team, policy.limits.requests_per_minute)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
         cap = _output_cap(call, policy)
@@ -212,7 +211,9 @@ class Pipeline:
     ) -> None:
         via, target = self._via, booking.target
         request = attempt.request()
-        booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        booking.hold, limit = await self._holds.take(
+            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1
+        )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()

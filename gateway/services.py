@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
-from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -50,7 +49,6 @@ class Services:
     salt: bytes
     """Secret from which cache salts are made."""
     planner: Planner
-    rates: Rates = field(default_factory=Rates)
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
     traffic: Traffic = field(default_factory=Traffic)

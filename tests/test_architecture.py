@@ -29,6 +29,7 @@ WITHOUT = {
     "gateway/relay.py": "tests/flow/test_hang_up.py",
     "gateway/serve.py": "tests/flow/test_process.py",
     "gateway/services.py": "fields only",
+    "gateway/spent.py": "tests/flow/test_budgets.py: what was spent before a start",
     "gateway/watch.py": "tests/flow/test_replicas.py",
     "gateway/backends/exchange.py": "tests/backends/test_wire.py: the two are one client",
     "gateway/backends/fleet.py": "tests/flow/test_policy.py sees its lanes",
