@@ -46,6 +46,8 @@ from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
 from gateway.planner import Planner
+from gateway.prefix.history import History
+from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -259,6 +261,8 @@ async def _services(
             metrics=Metrics(),
             salt=pepper,
             planner=Planner(caching.rates_of(book)),
+            index=PrefixIndex(settings.prefix_index_mb << 20),
+            history=History(settings.explain_mb << 20),
             house=stores.house,
         )
         if seat is not None:

@@ -20,6 +20,7 @@ from gateway.metrics import Metrics
 from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
 from gateway.planner import Planner
+from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from gateway.watch import Watch
@@ -51,6 +52,7 @@ class Services:
     planner: Planner
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)

@@ -208,6 +208,10 @@ class File(_Part):
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
     max_retry_wait_ms: float = Field(1_000.0, ge=0, le=60_000, description="longest wait before that, else it is passed on")
+    prefix_index_mb: int = Field(64, ge=1, le=65_536, description="memory of the index of cached prefixes, oldest out first")
+    explain_mb: int = Field(
+        32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
+    )
     keepalive_ms: float = Field(15_000.0, ge=0, description="silence in a stream after which a ping is sent; 0 is never")
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
@@ -243,6 +247,8 @@ class Settings(BaseModel):
     max_attempts: int
     retries: int
     max_retry_wait_ms: float
+    prefix_index_mb: int = 64
+    explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
     journal_max_mib: int
@@ -285,6 +291,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         max_attempts=file.max_attempts,
         retries=file.retries,
         max_retry_wait_ms=file.max_retry_wait_ms,
+        prefix_index_mb=file.prefix_index_mb,
+        explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
         journal_max_mib=file.journal_max_mib,

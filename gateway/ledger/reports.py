@@ -16,13 +16,15 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, rolled
+from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Of, Quantiles
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
+from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
 from gateway.ledger.rollups import LATENCY_DIMS
+from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of
 
@@ -77,6 +79,14 @@ class Reports:
 
     cache = routing = spend
     """The same sums: each `Row` has the cache's figures and the routing's; the names say what a caller is after."""
+
+    def misses(self, part: Slice | None = None) -> list[Cause]:
+        """What cache misses cost, by cause; the dearest first."""
+        return misses.causes(self._reader.read(misses.query(part or Slice()).limit(MAX_ROWS))[0])
+
+    def savings(self, part: Slice | None = None) -> list[Saving]:
+        """What each lever saves against the conversations held out from it."""
+        return savings.savings(self._reader.read(savings.query(part or Slice()))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
