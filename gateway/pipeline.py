@@ -15,9 +15,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import dialects
+from gateway import caching, dialects
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.booking import Booking, Plan
+from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.errors import (
     BadRequest,
@@ -27,18 +28,19 @@ from gateway.core.errors import (
     ModelNotFound,
     Overloaded,
 )
+from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
+from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
-from gateway.normalize import Change, normalize
+from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
 from gateway.services import Services
+from router_policies.globs import first_match, globs
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
-Parts = Sequence[tuple[int, int]]
-"""Byte ranges of a body's prompt, in the order in which the provider renders them."""
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 _CONTROL = bytes(range(32)) + b"\x7f"
@@ -58,34 +60,41 @@ class Pipeline:
         policy = via.policies.current.for_team(call.tenant.team)
         via.traffic.began(call.run)
         try:
+            if call.sketch.previous_id is not None:
+                await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
-            via.metrics.in_flight += 1
-            try:
-                await self._attempts(plan, policy, client)
-            finally:
-                via.metrics.in_flight -= 1
+            if HEADER in call.headers:
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to))
+            else:
+                await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
+
+    async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
+        self._via.metrics.in_flight += 1
+        try:
+            await self._attempts(plan, policy, client)
+        finally:
+            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
-        via.rates.admit(team, policy.limits.requests_per_minute)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
         cap = _output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
-        parts = dialects.messages(call.dialect, call.body, call.sketch)
-        call, changes = self._normalized(call, policy, parts)
-        if changes:
-            parts = dialects.messages(call.dialect, call.body, call.sketch)
         model = resolve_model(policy, sketch.model).model
-        links = chain(team, model, call.body, parts)
         lanes = self._lanes(call, model)
+        parts = dialects.parts(call.dialect, call.body, sketch)
+        talk = conversation(team, model, call.body, parts)
+        done = self._normalized(call, policy, model, lanes, parts, talk)
+        call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans)) if done.changes else call
+        links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
+        cached = {lane.key: via.index.predict(team, lane.backend, links, call.at_us) for lane in lanes}
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
         decision = decide(policy, ask, lanes, forecast=via.traffic.forecast)
         for rule in decision.rule_errors:
@@ -95,11 +104,12 @@ class Pipeline:
         return Plan(
             call=call,
             decision=decision,
-            changes=changes,
+            changes=done.changes,
             chain=links,
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
             cached=cached,
+            parts=done.parts,
             output_cap=cap,
         )
 
@@ -113,14 +123,33 @@ class Pipeline:
         own = [lane for lane in serving if via.fleet.road(lane.key, call.dialect).dialect == call.dialect]
         return tuple([lane for lane in own if lane.backend == backend] or own or lanes)
 
-    def _normalized(self, call: Call, policy: Policy, parts: Parts) -> tuple[Call, list[Change]]:
-        rules, level = policy.normalize, policy.normalize.level
+    def _normalized(
+        self, call: Call, policy: Policy, model: str, lanes: Sequence[Lane], parts: Sequence[Part], talk: Conversation
+    ) -> Normalized:
+        rules, via, sketch, team = policy.normalize, self._via, call.sketch, call.tenant.team
         bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
-        if level == "off" or bypass or _held_out(call, parts, rules.hold_out):
-            return call, []
-        changes = normalize(self._via.forms, level, call.tenant.team, call.body, call.sketch.spans, rules.passes)
-        body, sketch = dialects.edit(call.body, call.sketch, {change.field: change.value for change in changes})
-        return replace(call, body=body, sketch=sketch), changes
+        if rules.level == "off" or bypass:
+            return Normalized(call.body, sketch.spans, parts, ())
+        held = levers.held("normalize", team, talk.id, rules.hold_out)
+        arms = [note(levers.arms(talk.id, {"normalize": held}))] if rules.hold_out and talk.id else []
+        if held:
+            return Normalized(call.body, sketch.spans, parts, arms)
+        view = View(
+            domain=team,
+            level=rules.level,
+            dialect=call.dialect,
+            model=model,
+            body=call.body,
+            spans=sketch.spans,
+            order=dialects.order(call.dialect),
+            parts=parts,
+            talk=talk,
+            switches=rules.passes,
+            headers=call.headers,
+            native=lambda: any(via.fleet.road(one.key, call.dialect).native for one in lanes if model in one.models),
+        )
+        done = normalize(via.forms, view)
+        return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
@@ -172,8 +201,28 @@ class Pipeline:
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
         )
+        booking.planned = caching.plan(
+            via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
+            render=attempt.request, first=number == 1,
+        )  # fmt: skip
+        if booking.planned is None:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+            return
+        set_fields.update(booking.planned.fields)
+        async with caching.together(
+            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
+        ) as attempt.begun:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    async def _send(
+        self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],
+        client: Client,
+    ) -> None:
+        via, target = self._via, booking.target
         request = attempt.request()
-        booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        booking.hold, limit = await self._holds.take(
+            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1
+        )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
@@ -199,7 +248,9 @@ def cache_salt(secret: bytes, team: str) -> str:
 
 
 def _permit(call: Call, policy: Policy) -> None:
-    limits = policy.limits
+    limits, models = policy.limits, call.tenant.models
+    if models and first_match(globs(models), call.sketch.model) is None:
+        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
     asked = call.sketch.max_output_tokens
@@ -211,15 +262,6 @@ def _output_cap(call: Call, policy: Policy) -> int | None:
     """The policy's limit for a call that generates and names none itself."""
     generates = call.dialect in dialects.TRANSLATED
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
-
-
-def _held_out(call: Call, parts: Parts, share: float) -> bool:
-    """Whole sessions are held out: the choice hangs on what all turns of a conversation share, its beginning."""
-    if share <= 0.0:
-        return False
-    start, end = parts[min(1, len(parts) - 1)] if parts else (0, 0)
-    draw = hashlib.blake2b(call.body[start:end], digest_size=4, key=call.tenant.team.encode()[:64]).digest()
-    return int.from_bytes(draw) < share * 2**32
 
 
 def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic) -> Ask:
