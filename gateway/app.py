@@ -19,6 +19,7 @@ from litestar.exceptions import HTTPException
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.rate import Rates
+from gateway.admission import Admission, memory_limit
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.upstream import Upstream
@@ -41,6 +42,7 @@ from gateway.services import Services
 from gateway.settings import Settings
 from gateway.web import admin, books, errors, health, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
+from gateway.web.guard import Limits
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
 from router_policies.files import PolicyStore
@@ -54,10 +56,17 @@ _log = logging.getLogger("tollway")
 class Gateway:
     """The ASGI application; `front` is its door for model calls, once it has started."""
 
-    def __init__(self, inner: Litestar, passthrough: Iterable[str]) -> None:
+    def __init__(self, inner: Litestar, passthrough: Iterable[str], limits: Limits) -> None:
         self.front: Front | None = None
+        self.services: Services | None = None
+        self.limits = limits
         self._inner = inner
         self._passthrough = passthrough
+
+    def drain(self) -> None:
+        """From now on `/readyz` says no and every answer ends its connection; calls are still taken."""
+        if self.services is not None and self.front is not None:
+            self.services.draining = self.front.draining = True
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._passthrough):
@@ -84,10 +93,13 @@ def build(
             holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+            gateway.services = services
+            services.admission.start()
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
             app.state.services = services
             yield
             services.draining = True
+            services.admission.stop()
 
     inner = Litestar(
         route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *books.HANDLERS],
@@ -102,7 +114,7 @@ def build(
         logging_config=None,
     )
 
-    gateway = Gateway(inner, settings.passthrough)
+    gateway = Gateway(inner, settings.passthrough, Limits(settings.max_connections, settings.max_connections_per_address))
     return gateway
 
 
@@ -213,6 +225,7 @@ async def _services(
             salt=pepper,
             rates=Rates() if seat is None else Rates(share=1 / seat.workers),
             house=stores.house,
+            admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
         )
         if seat is not None:
             seat.worker.numbers = services.metrics
