@@ -206,7 +206,8 @@ class Booking(msgspec.Struct, kw_only=True):
             via.fleet.stale()
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             ttl_s = _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
-            via.index.learn(target.pool, self.plan.chain, tokens.input_total, time.time_ns() // 1_000, ttl_s)
+            now_us, read = time.time_ns() // 1_000, tokens.cache_read
+            via.index.learn(entry.team, target.pool, self.plan.chain, tokens.input_total, now_us, ttl_s, cached=read)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)

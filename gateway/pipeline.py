@@ -20,6 +20,7 @@ from gateway.admission import is_patient
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.backends import media
 from gateway.booking import Booking, Plan
+from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.errors import (
     BadRequest,
@@ -29,9 +30,10 @@ from gateway.core.errors import (
     ModelNotFound,
     Overloaded,
 )
+from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
 from gateway.lanes.traffic import Traffic
-from gateway.normalize import Change, normalize
+from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -39,8 +41,6 @@ from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
-Parts = Sequence[tuple[int, int]]
-"""Byte ranges of a body's prompt, in the order in which the provider renders them."""
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 _CONTROL = bytes(range(32)) + b"\x7f"
@@ -80,15 +80,15 @@ class Pipeline:
         cap = _output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
-        parts = dialects.messages(call.dialect, call.body, call.sketch)
-        call, changes = self._normalized(call, policy, parts)
-        if changes:
-            parts = dialects.messages(call.dialect, call.body, call.sketch)
         model = resolve_model(policy, sketch.model).model
-        links = chain(team, model, call.body, parts)
         lanes = self._lanes(call, model)
+        parts = dialects.parts(call.dialect, call.body, sketch)
+        talk = conversation(team, model, call.body, parts)
+        done = self._normalized(call, policy, model, lanes, parts, talk)
+        call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans)) if done.changes else call
+        links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        cached = {lane.key: via.index.predict(lane.backend, links, call.at_us) for lane in lanes}
+        cached = {lane.key: via.index.predict(team, lane.backend, links, call.at_us) for lane in lanes}
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
         decision = decide(policy, ask, lanes, forecast=via.traffic.forecast)
         for rule in decision.rule_errors:
@@ -98,7 +98,7 @@ class Pipeline:
         return Plan(
             call=call,
             decision=decision,
-            changes=changes,
+            changes=done.changes,
             chain=links,
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
@@ -116,14 +116,33 @@ class Pipeline:
         own = [lane for lane in serving if via.fleet.road(lane.key, call.dialect).dialect == call.dialect]
         return tuple([lane for lane in own if lane.backend == backend] or own or lanes)
 
-    def _normalized(self, call: Call, policy: Policy, parts: Parts) -> tuple[Call, list[Change]]:
-        rules, level = policy.normalize, policy.normalize.level
+    def _normalized(
+        self, call: Call, policy: Policy, model: str, lanes: Sequence[Lane], parts: Sequence[Part], talk: Conversation
+    ) -> Normalized:
+        rules, via, sketch, team = policy.normalize, self._via, call.sketch, call.tenant.team
         bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
-        if level == "off" or bypass or _held_out(call, parts, rules.hold_out):
-            return call, []
-        changes = normalize(self._via.forms, level, call.tenant.team, call.body, call.sketch.spans, rules.passes)
-        body, sketch = dialects.edit(call.body, call.sketch, {change.field: change.value for change in changes})
-        return replace(call, body=body, sketch=sketch), changes
+        if rules.level == "off" or bypass:
+            return Normalized(call.body, sketch.spans, parts, ())
+        held = levers.held("normalize", team, talk.id, rules.hold_out)
+        arms = [note(levers.arms(talk.id, {"normalize": held}))] if rules.hold_out and talk.id else []
+        if held:
+            return Normalized(call.body, sketch.spans, parts, arms)
+        view = View(
+            domain=team,
+            level=rules.level,
+            dialect=call.dialect,
+            model=model,
+            body=call.body,
+            spans=sketch.spans,
+            order=dialects.order(call.dialect),
+            parts=parts,
+            talk=talk,
+            switches=rules.passes,
+            headers=call.headers,
+            native=lambda: any(via.fleet.road(one.key, call.dialect).native for one in lanes if model in one.models),
+        )
+        done = normalize(via.forms, view)
+        return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
@@ -247,15 +266,6 @@ def _output_cap(call: Call, policy: Policy) -> int | None:
     """The policy's limit for a call that generates and names none itself."""
     generates = call.dialect in dialects.TRANSLATED
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
-
-
-def _held_out(call: Call, parts: Parts, share: float) -> bool:
-    """Whole sessions are held out: the choice hangs on what all turns of a conversation share, its beginning."""
-    if share <= 0.0:
-        return False
-    start, end = parts[min(1, len(parts) - 1)] if parts else (0, 0)
-    draw = hashlib.blake2b(call.body[start:end], digest_size=4, key=call.tenant.team.encode()[:64]).digest()
-    return int.from_bytes(draw) < share * 2**32
 
 
 def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic) -> Ask:

@@ -18,7 +18,7 @@ from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
-from gateway.normalize.first_form import FirstForms
+from gateway.normalize import Memory
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from gateway.workers.far import FarHouse
@@ -44,7 +44,7 @@ class Services:
     salt: bytes
     """Secret from which cache salts are made."""
     rates: Rates = field(default_factory=Rates)
-    forms: FirstForms = field(default_factory=FirstForms)
+    forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
     traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)

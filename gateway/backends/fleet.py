@@ -57,6 +57,11 @@ class Target:
     """The backend's address, for paths beside its dialects'."""
     apis: tuple[str, ...] = ()
 
+    @property
+    def native(self) -> bool:
+        """Whether it is the provider whose dialect it speaks, who knows that client's billing header."""
+        return self.dialect == "anthropic_messages" and not self.cache_salt
+
     def at(self, path: str) -> Target:
         """The same lane, at another path under the backend's address."""
         return replace(self, address=Address.of(self.base + path))

@@ -33,12 +33,14 @@ from gateway.dialects import (
     text,
 )
 from gateway.dialects.facts import FORBIDDEN
+from gateway.dialects.parts import Part
+from gateway.dialects.parts import parts as prompt_parts
 from gateway.dialects.relay import Direct, StreamRelay
 from gateway.dialects.sse import Malformed
 from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request, words_of
 from gateway.dialects.watch import Kept, Tap
 
-__all__ = ["DIALECTS", "TRANSLATED", "Dialect", "Malformed", "StreamRelay"]
+__all__ = ["DIALECTS", "TRANSLATED", "Dialect", "Malformed", "Part", "StreamRelay"]
 
 
 class Dialect(Protocol):
@@ -83,6 +85,13 @@ DIALECTS: dict[str, Dialect] = {
     openai_embeddings.NAME: openai_embeddings,
 }
 """By name, as `Call.dialect` and a backend's `dialect:` say it."""
+PREFIX_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    openai_chat.NAME: ("response_format", "parallel_tool_calls", "reasoning_effort", "verbosity"),
+    openai_responses.NAME: ("text", "parallel_tool_calls", "reasoning"),
+    anthropic_messages.NAME: ("output_config", "output_format"),
+}
+"""Fields beside the prompt that a provider's cache counts as its beginning (provider-caching, 4.1 and 6.2)."""
+_ORDER = {name: (*PREFIX_SETTINGS.get(name, ()), *spoken.PROMPT_FIELDS) for name, spoken in DIALECTS.items()}
 TRANSLATED = (openai_chat.NAME, openai_responses.NAME, anthropic_messages.NAME)
 """Those that can be translated to each other, the one that is tried first in front."""
 PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.items()}
@@ -166,15 +175,14 @@ def models_body(dialect: str, names: Sequence[str]) -> bytes:
     return DIALECTS[dialect].models_body(names)
 
 
-def messages(dialect: str, body: bytes, sketch: Sketch) -> list[tuple[int, int]]:
-    """Places of the prompt's parts in the order in which the provider renders them: tools, system, each message."""
-    parts: list[tuple[int, int]] = []
-    for name in DIALECTS[dialect].PROMPT_FIELDS:
-        place = sketch.spans.get(name)
-        if place is not None:
-            listed = name in ("messages", "input") and body.startswith(b"[", place[0])
-            parts += splice.items(body, *place) if listed else [place]
-    return parts
+def parts(dialect: str, body: bytes, sketch: Sketch) -> list[Part]:
+    """The prompt's parts in the order in which the provider renders them: settings, tools, system, each message."""
+    return prompt_parts(body, sketch.spans, _ORDER[dialect])
+
+
+def order(dialect: str) -> Sequence[str]:
+    """The top-level fields that a prefix cache sees, in rendered order."""
+    return _ORDER[dialect]
 
 
 def count_text(dialect: str, body: bytes, sketch: Sketch) -> Iterator[str]:

@@ -189,3 +189,14 @@ def _first_quote(body: bytes, position: int) -> int:
 
 def _reason(error: Exception) -> str:
     return str(error).removeprefix("JSON is malformed: ")
+
+
+def shifted(places: Spans, edits: Iterable[Edit]) -> dict[str, Span]:
+    """The places after `edits`, each of which lies within one value; nothing is read again."""
+    ordered = sorted((start, end, len(new) - (end - start)) for start, end, new in edits)
+    moved = {}
+    for key, (start, end) in places.items():
+        before = sum(delta for _, last, delta in ordered if last <= start)
+        within = sum(delta for first, last, delta in ordered if first >= start and last <= end)
+        moved[key] = (start + before, end + before + within)
+    return moved

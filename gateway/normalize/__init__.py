@@ -4,62 +4,110 @@ A pass is a plain callable in `PASSES`; its position is the design decision. Lev
 
     off          nothing is touched
     lossless     the model sees the same tokens: only the JSON form around them changes
-    equivalent   the order of a set that has no order (tools, keys of a schema) may change
+    equivalent   the order of a set that has no order (tools, keys of a schema) may change, known nonces are dropped
     relocating   volatile text may move behind the fixed part
 
-A pass that cannot read a request leaves it as it came and says so in its receipt; normalizing never makes an error.
+What the client marked itself is never touched, nor are bodies of subscription clients, nor a conversation under way: what
+was decided at its first turn holds to its last, and one that is met in the middle goes on as it came. A pass that cannot
+read a request leaves it as it is and says so in a receipt; normalizing never makes an error.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from types import MappingProxyType
 
-from gateway.normalize.first_form import FirstForms, first_form
+from gateway.dialects.parts import Part
+from gateway.dialects.splice import Spans, splice
+from gateway.normalize.billing import client_billing
+from gateway.normalize.first_form import first_form
+from gateway.normalize.memory import Memory, Session
+from gateway.normalize.view import Pass, Unreadable, View
+from gateway.normalize.volatile_last import volatile_last
+
+__all__ = ["LEVELS", "PASSES", "Change", "Memory", "Normalized", "View", "normalize", "note", "restored"]
 
 LEVELS = ("off", "lossless", "equivalent", "relocating")
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("lossless", first_form),       # from `equivalent` on it also knows orders
+    ("equivalent", client_billing),
+    ("relocating", volatile_last),
+)
+"""(least level, pass), in the order in which they run."""
+_SUBSCRIPTIONS = (("anthropic-beta", "oauth-"), ("chatgpt-account-id", ""))
+"""Headers that only clients send who pay by subscription, and what stands in them."""
+_log = logging.getLogger("tollway.normalize")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One edit of one body field, with its receipt."""
+    """One edit of a body, with its receipt; without bytes it is a note on what was left as it came, and why."""
 
-    field: str
-    value: bytes
-    receipt: Mapping[str, str]
-
-
-Pass = Callable[[FirstForms, str, str, bytes, Mapping[str, tuple[int, int]]], tuple[str, bytes] | None]
-"""(memory, level, isolation domain, body, spans of the top-level fields) -> (field, new value), or None for no change."""
-
-PASSES: tuple[Pass, ...] = (first_form,)
+    start: int
+    before: bytes
+    after: bytes
+    receipt: dict[str, object]
 
 
-def normalize(
-    memory: FirstForms,
-    level: str,
-    domain: str,
-    body: bytes,
-    spans: Mapping[str, tuple[int, int]],
-    switches: Mapping[str, bool] = MappingProxyType({}),
-) -> list[Change]:
-    """The edits that the passes of this level ask for; `switches` turns single passes off. `body` is not changed here."""
-    if level == "off":
-        return []
-    changes = []
-    for each in PASSES:
-        if not switches.get(each.__name__, True):
-            continue
-        edit = each(memory, level, domain, body, spans)
-        if edit is not None:
-            field, value = edit
-            changes.append(Change(field, value, _receipt(each.__name__, field, body[slice(*spans[field])], value)))
-    return changes
+@dataclass(frozen=True, slots=True)
+class Normalized:
+    """The body as it goes on, where its fields and parts stand now, and what was done."""
+
+    body: bytes
+    spans: Spans
+    parts: Sequence[Part]
+    changes: Sequence[Change]
 
 
-def _receipt(name: str, place: str, before: bytes, after: bytes) -> dict[str, str]:
-    return {"pass": name, "place": place, "before": _hash(before), "after": _hash(after)}
+def normalize(memory: Memory, view: View) -> Normalized:
+    """Runs the passes of the view's level. O(bytes of tools and system) where those are new, else one hash of the tools."""
+    changes: list[Change] = []
+    if any(name in view.headers and part in view.headers[name] for name, part in _SUBSCRIPTIONS):
+        return Normalized(view.body, view.spans, view.parts, [_left("all", "", "a subscription client's")])
+    session = memory.session(view)
+    level = LEVELS.index(session.level)
+    for least, each in PASSES:
+        if level >= LEVELS.index(least) and view.switches.get(each.__name__, True):
+            view = _run(each, memory, session, view, changes)
+    return Normalized(view.body, view.spans, view.parts, changes)
+
+
+def _run(each: Pass, memory: Memory, session: Session, view: View, changes: list[Change]) -> View:
+    """The view after one pass; as it was where the pass cannot read it."""
+    try:
+        edits = each(memory, session, view)
+        after = view.edited([(start, end, new) for _, start, end, new in edits]) if edits else view
+    except Unreadable as odd:
+        changes.append(_left(each.__name__, odd.place, odd.why))
+        return view
+    except Exception as fault:  # a fault of ours must not cost the call
+        _log.exception("the pass %s failed and was left out", each.__name__)
+        changes.append(_left(each.__name__, "", f"the pass failed ({type(fault).__name__})"))
+        return view
+    shift = 0
+    for place, start, end, new in sorted(edits, key=lambda edit: edit[1]):
+        old = view.body[start:end]
+        receipt: dict[str, object] = {"pass": each.__name__, "place": place, "before": _hash(old), "after": _hash(new)}
+        changes.append(Change(start + shift, old, new, receipt))
+        shift += len(new) - len(old)
+    return after
+
+
+def restored(body: bytes, changes: Sequence[Change]) -> bytes:
+    """The client's own body, from what went out and the changes; the inverse of `normalize`."""
+    for change in reversed(changes):
+        body = splice(body, [(change.start, change.start + len(change.after), change.before)])
+    return body
+
+
+def note(receipt: dict[str, object]) -> Change:
+    """A receipt that stands for no change."""
+    return Change(0, b"", b"", receipt)
+
+
+def _left(name: str, place: str, why: str) -> Change:
+    return note({"pass": name, "place": place, "left": why})
 
 
 def _hash(value: bytes) -> str:

@@ -1,53 +1,156 @@
-"""Which lane was seen to hold which prefix, and until when.
+"""Which pool was seen to hold which prefix, until when, and how many tokens that is.
 
-Learnt from our own traffic: an answered prompt is in the cache of the lane's pool as long as the backend keeps it, and
-the provider's own count of the prompt says how many tokens that was. What a later call will read is then the length of
-its longest known prefix. Memory is bounded: the oldest prefixes go first.
+Learnt from our own traffic: an answered prompt is in the cache of the lane's pool as long as the backend keeps it, and the
+provider's own count says how many tokens it has. Parts inside it get their share by bytes, until a call that went on
+otherwise behind such a part tells by its cached count what the part really has. A prefix that has run out is kept for a
+while: it tells expiry from novelty. Memory is bounded; what was used longest ago goes first.
+
+An entry is two small numbers in a dictionary, `BYTES_AN_ENTRY` with everything (`python -m benchmarks.normalize` measures).
 """
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
 
 from gateway.prefix.chain import Chain
 
+BYTES_AN_ENTRY = 160
+MAX_BYTES = 64 * 1024 * 1024
+_KEY_MASK = (1 << 60) - 1
+_UNTIL_BITS = 32
+_UNTIL_MASK = (1 << _UNTIL_BITS) - 1
+_COUNTED = 1 << _UNTIL_BITS
+"""Set where a provider's count said how many tokens a prefix has, not their share by bytes."""
+_TOKENS_AT = _UNTIL_BITS + 1
+_SWEEP = 8
+"""A full index drops its oldest eighth at once, so that no single call pays much."""
 
-@dataclass(slots=True)
-class _Held:
-    tokens: int
-    until_us: int
+Said = Callable[[int], bytes | None]
+"""Place of a part -> the text in it, if it is the assistant's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The longest prefix that is known: `depth` parts of the chain, `tokens` long, until a second of the epoch."""
+
+    depth: int = 0
+    tokens: int = 0
+    until_s: int = 0
 
 
 class PrefixIndex:
-    """Prefixes by pool; a pool is what shares one cache, such as all lanes of an own engine."""
+    """One per process. `max_bytes` bounds its memory."""
 
-    def __init__(self, max_prefixes: int = 200_000) -> None:
-        self._max_prefixes = max_prefixes
-        self._held: OrderedDict[tuple[str, bytes], _Held] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._most = max(max_bytes // BYTES_AN_ENTRY, _SWEEP)
+        self._held: dict[int, int] = {}
+        self._roots: dict[tuple[str, str], int] = {}
+        self._epochs: dict[str, int] = {}
+        self.fresh: list[tuple[int, int]] | None = None
+        """What was learnt since it was last taken, for who shares it; None if nobody does."""
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def predict(self, pool: str, chain: Chain, now_us: int) -> int:
-        """Tokens of the chain's longest prefix that the pool should still hold; 0 if none."""
-        for digest in reversed(chain.digests):
-            held = self._held.get((pool, digest))
-            if held is not None and held.until_us > now_us:
-                return held.tokens
+    def predict(self, domain: str, pool: str, chain: Chain, now_us: int, said: Said | None = None) -> int:
+        """Tokens of the longest prefix that the pool should still hold; 0 if none. `said` where a pool keeps answers too."""
+        found = self.find(domain, pool, chain)
+        if found.until_s * 1_000_000 <= now_us:
+            return self._alive(domain, pool, chain, now_us) if found.depth else 0
+        if said is not None and found.depth < len(chain.keys) and (text := said(found.depth)) is not None:
+            answered = self._held.get(_answer(self._root(domain, pool), chain.keys[found.depth - 1], text))
+            if answered is not None and (answered & _UNTIL_MASK) * 1_000_000 > now_us:
+                return answered >> _TOKENS_AT
+        return found.tokens
+
+    def find(self, domain: str, pool: str, chain: Chain) -> Found:
+        """The longest prefix that the pool was ever seen to hold, run out or not."""
+        root, held = self._root(domain, pool), self._held
+        for depth in range(len(chain.keys), 0, -1):
+            value = held.get(chain.keys[depth - 1] ^ root)
+            if value is not None:
+                return Found(depth, value >> _TOKENS_AT, value & _UNTIL_MASK)
+        return Found()
+
+    def learn(
+        self, domain: str, pool: str, chain: Chain, prompt_tokens: int, now_us: int, ttl_s: float, *,
+        cached: int | None = None, answer: tuple[bytes, int] | None = None,
+    ) -> None:  # fmt: skip
+        """The pool has just computed this prompt. `cached`: what it says it had already; `answer`: text and tokens of the
+        answer, where the pool keeps those too."""
+        if not chain.keys or prompt_tokens <= 0:
+            return
+        root, held = self._root(domain, pool), self._held
+        until, whole = min(now_us // 1_000_000 + int(ttl_s), _UNTIL_MASK), max(chain.ends[-1], 1)
+        before = self.find(domain, pool, chain) if cached else Found()
+        last = len(chain.keys) - 1
+        if answer is not None and answer[0]:
+            self._put(_answer(root, chain.keys[last], answer[0]), prompt_tokens + answer[1], until | _COUNTED)
+        least = prompt_tokens
+        for n in range(last, -1, -1):  # the tail first: it is the first that a cache lets go
+            key = chain.keys[n] ^ root
+            known = 0 if n == last else held.get(key, 0)
+            tokens, counted = known >> _TOKENS_AT, known & _COUNTED
+            if n == last:
+                tokens, counted = prompt_tokens, _COUNTED
+            elif not counted and cached and n + 1 == before.depth:
+                tokens, counted = cached, _COUNTED
+            elif not known:
+                tokens = prompt_tokens * chain.ends[n] // whole
+            least = min(least, tokens)
+            self._put(key, least, until | counted)
+        if len(held) > self._most:
+            self._sweep()
+
+    def take(self, pairs: list[tuple[int, int]]) -> None:
+        """What another process has learnt."""
+        for key, value in pairs:
+            known = self._held.pop(key, 0)
+            self._held[key] = value if value & _UNTIL_MASK >= known & _UNTIL_MASK else known
+        if len(self._held) > self._most:
+            self._sweep()
+
+    def cleared(self, pool: str) -> None:
+        """The pool says that it holds nothing any more."""
+        self._epochs[pool] = self._epochs.get(pool, 0) + 1
+        self._roots = {known: root for known, root in self._roots.items() if known[1] != pool}
+
+    def drop(self, domain: str, pool: str, keys: list[int]) -> None:
+        """The pool has let these prefixes go."""
+        root = self._root(domain, pool)
+        for key in keys:
+            self._held.pop(key ^ root, None)
+
+    def _alive(self, domain: str, pool: str, chain: Chain, now_us: int) -> int:
+        """A prefix may outlive a longer one, since every call that uses it renews it."""
+        root = self._root(domain, pool)
+        for key in reversed(chain.keys):
+            value = self._held.get(key ^ root)
+            if value is not None and (value & _UNTIL_MASK) * 1_000_000 > now_us:
+                return value >> _TOKENS_AT
         return 0
 
-    def learn(self, pool: str, chain: Chain, prompt_tokens: int, now_us: int, ttl_s: float) -> None:
-        """Notes that the pool has just computed this prompt of `prompt_tokens` tokens.
+    def _put(self, key: int, tokens: int, until: int) -> None:
+        value = tokens << _TOKENS_AT | until
+        self._held.pop(key, None)
+        self._held[key] = value
+        if self.fresh is not None:
+            self.fresh.append((key, value))
 
-        Parts inside the prompt get their share by bytes, since no provider counts them apart.
-        """
-        if not chain.digests or prompt_tokens <= 0:
-            return
-        until_us, whole = now_us + int(ttl_s * 1e6), max(chain.ends[-1], 1)
-        for digest, end in zip(chain.digests, chain.ends, strict=True):
-            key = (pool, digest)
-            known = self._held.pop(key, None)
-            tokens = prompt_tokens if end == whole else prompt_tokens * end // whole
-            self._held[key] = _Held(max(tokens, known.tokens) if known and end != whole else tokens, until_us)
-        while len(self._held) > self._max_prefixes:
-            self._held.popitem(last=False)
+    def _sweep(self) -> None:
+        for key in list(islice(self._held, max(len(self._held) // _SWEEP, len(self._held) - self._most))):
+            del self._held[key]
+
+    def _root(self, domain: str, pool: str) -> int:
+        known = self._roots.get((domain, pool))
+        if known is None:
+            named = f"{domain}\0{pool}\0{self._epochs.get(pool, 0)}".encode("utf-8", "replace")
+            known = self._roots[domain, pool] = int.from_bytes(blake2b(named, digest_size=8).digest()) & _KEY_MASK
+        return known
+
+
+def _answer(root: int, key: int, text: bytes) -> int:
+    named = blake2b(text, digest_size=8, key=key.to_bytes(8))
+    return int.from_bytes(named.digest()) & _KEY_MASK ^ root

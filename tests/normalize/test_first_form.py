@@ -7,87 +7,103 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects import splice
-from gateway.normalize import LEVELS, PASSES, Change, normalize
-from gateway.normalize.first_form import FirstForms
+from gateway.normalize import LEVELS, PASSES, Memory
+from tests.normalize.views import assistant, run, user
 
 A = '{"name":"a","parameters":{"type":"object","properties":{"y":{},"x":{}}}}'
+A2 = '{"parameters":{"properties":{"x":{},"y":{}},"type":"object"},"name":"a"}'
 B = '{"name":"b","parameters":{}}'
+STRICT = A.replace('"name"', '"strict":true,"name"')
+STRICT2 = '{"parameters":{"properties":{"x":{},"y":{}},"type":"object"},"name":"a","strict":true}'
+STRICT3 = '{"parameters":{"properties":{"y":{},"x":{}},"type":"object"},"name":"a","strict":true}'
 
 
-def body(tools: str) -> bytes:
-    return b'{"model":"m","tools":%s,"messages":[]}' % tools.encode()
+def body(tools: str, *messages: object) -> bytes:
+    return b'{"model":"m","tools":%s,"messages":%s}' % (tools.encode(), json.dumps(messages or [user()]).encode())
 
 
-def run(memory: FirstForms, level: str, tools: str, domain: str = "team") -> tuple[str, list[Change]]:
-    """The tools that go out, and the changes."""
-    raw = body(tools)
-    changes = normalize(memory, level, domain, raw, splice.spans(raw))
-    return (changes[0].value.decode() if changes else tools), changes
+def out(memory: Memory, level: str, raw: bytes, domain: str = "team") -> str:
+    """The tools that go out."""
+    done = run(memory, raw, level, domain=domain)
+    return done.body[slice(*done.spans["tools"])].decode()
 
 
-@pytest.mark.parametrize(("level", "second", "same"), [
-    ("lossless", f"[{A}, {B}]", True), ("lossless", f"[ {A},{B} ]".replace('"a"', '"\\u0061"'), True), ("lossless", f"[{B},{A}]", False),
-    ("lossless", f"[{B}]", False),
-    ("equivalent", f"[{B},{A}]", True), ("equivalent", f"[{B}, {A}]", True), ("equivalent", f"[{A}]", False), ("off", f"[{A}, {B}]", False),
-    ("equivalent", f"[{A},{B},{B}]", False),
+@pytest.mark.parametrize(("level", "first", "second", "same"), [
+    ("lossless", f"[{A},{B}]", f"[{A}, {B}]", True), ("lossless", f"[{A},{B}]", f"[ {A},{B} ]".replace('"a"', '"\\u0061"'), True),
+    ("lossless", f"[{A},{B}]", f"[{B},{A}]", False), ("lossless", f"[{A},{B}]", f"[{B}]", False), ("lossless", f"[{A}]", f"[{A2}]", False),
+    ("equivalent", f"[{A},{B}]", f"[{B},{A}]", True), ("equivalent", f"[{A},{B}]", f"[{B}, {A}]", True),
+    ("equivalent", f"[{A},{B}]", f"[{A}]", False), ("equivalent", f"[{A},{B}]", f"[{A},{B},{B}]", False),
+    ("equivalent", f"[{A}]", f"[{A2}]", True), ("equivalent", f"[{STRICT}]", f"[{STRICT2}]", False),
+    ("equivalent", f"[{STRICT}]", f"[{STRICT3}]", True), ("equivalent", f"[{B},{A},{B}]", f"[{A},{B},{B}]", False),
 ])  # fmt: skip
-def test_the_same_tools_go_out_as_seen_first(level: str, second: str, same: bool) -> None:
-    """Lossless: another spelling of the same JSON. Equivalent: another order too. Other tools stay other tools."""
-    memory, first = FirstForms(), f"[{A},{B}]"
-    assert run(memory, level, first) == (first, [])
-    out, changes = run(memory, level, second)
-    assert out == (first if same else second)
-    assert len(changes) == same
-    if same:
-        (change,) = changes
-        assert (change.field, set(change.receipt)) == ("tools", {"pass", "place", "before", "after"})
-        assert change.receipt["before"] != change.receipt["after"]
+def test_the_same_tools_go_out_as_seen_first(level: str, first: str, second: str, same: bool) -> None:
+    """Lossless: another spelling of the same JSON. Equivalent: another order too, but never of a strict tool's properties,
+    nor where two tools have one name. Other tools stay other tools. In one conversation, and from one to the next."""
+    memory = Memory()
+    assert out(memory, level, body(first)) == first
+    for messages in ([user(), assistant(), user()], [user("another conversation")]):
+        done = run(memory, body(second, *messages), level)
+        assert done.body[slice(*done.spans["tools"])].decode() == (first if same else second)
+        if same:
+            (change,) = done.changes
+            assert set(change.receipt) == {"pass", "place", "before", "after"}
+            assert (change.receipt["pass"], change.receipt["place"]) == ("first_form", "/tools")
 
 
-@pytest.mark.parametrize("tools", [
-    '[{"name":"a","cache_control":{"type":"ephemeral"}}]', '[{"name":"a"', "null", "{}", '"text"', "[" * 2000 + "]" * 2000, "[]",
-])  # fmt: skip
-def test_what_is_marked_or_cannot_be_read_is_left_alone(tools: str) -> None:
-    """The client's own markers stay where they are; bad JSON is somebody else's to refuse."""
-    raw = body(tools)
-    start = raw.index(b'"tools":') + 8
-    spans = {"tools": (start, start + len(tools))}
-    assert normalize(FirstForms(), "relocating", "team", raw, spans) == []
+def test_a_conversation_under_way_keeps_its_own_form() -> None:
+    """Met in the middle it goes on as it came, whatever was seen before, and from then on it does not change."""
+    memory, middle = Memory(), [user("long ago"), assistant(), user()]
+    out(memory, "equivalent", body(f"[{A},{B}]"))
+    assert out(memory, "equivalent", body(f"[{B},{A}]", *middle)) == f"[{B},{A}]"
+    assert out(memory, "equivalent", body(f"[{A},{B}]", *middle, assistant(), user())) == f"[{B},{A}]"
 
 
-def test_a_request_without_tools_is_left_alone() -> None:
-    raw = b'{"model":"m","messages":[]}'
-    assert normalize(FirstForms(), "relocating", "team", raw, splice.spans(raw)) == []
+def test_the_level_of_a_conversation_is_the_one_it_began_with() -> None:
+    memory = Memory()
+    out(memory, "lossless", body(f"[{A},{B}]"))
+    assert out(memory, "equivalent", body(f"[{B},{A}]", user(), assistant(), user())) == f"[{B},{A}]"
+    assert out(memory, "equivalent", body(f"[{B},{A}]", user("new"))) == f"[{B},{A}]"
+    assert out(memory, "equivalent", body(f"[{A},{B}]", user("newer"))) == f"[{B},{A}]"
+
+
+@pytest.mark.parametrize("tools", ['[{"name":"a","cache_control":{"type":"ephemeral"}}]', "null", "[]"])
+def test_marked_and_absent_tools_leave_no_trace(tools: str) -> None:
+    """The client's own markers stay where they are."""
+    assert run(Memory(), body(tools), "relocating").changes == []
+
+
+def test_tools_that_cannot_be_read_go_on_as_they_came() -> None:
+    """With a receipt that says why."""
+    done = run(Memory(), body('[{"name":"a"},"b"]'), "relocating")
+    assert [change.receipt for change in done.changes] == [{"pass": "first_form", "place": "/tools", "left": "not a list of objects"}]
 
 
 def test_domains_do_not_meet() -> None:
     """One team's form is never sent for another."""
-    memory = FirstForms()
-    run(memory, "equivalent", f"[{A},{B}]", "one")
-    assert run(memory, "equivalent", f"[{B},{A}]", "two") == (f"[{B},{A}]", [])
+    memory = Memory()
+    out(memory, "equivalent", body(f"[{A},{B}]"), "one")
+    assert out(memory, "equivalent", body(f"[{B},{A}]"), "two") == f"[{B},{A}]"
 
 
 def test_a_pass_can_be_switched_off() -> None:
-    memory, raw = FirstForms(), body(f"[{B},{A}]")
-    run(memory, "equivalent", f"[{A},{B}]")
-    switches = {each.__name__: False for each in PASSES}
-    assert normalize(memory, "equivalent", "team", raw, splice.spans(raw), switches) == []
+    memory = Memory()
+    out(memory, "equivalent", body(f"[{A},{B}]"))
+    switches = {each.__name__: False for _, each in PASSES}
+    assert run(memory, body(f"[{B},{A}]"), "equivalent", switches=switches).changes == []
 
 
-TOOL = st.dictionaries(st.sampled_from(["name", "x", "y", "z"]), st.integers(0, 3) | st.text(max_size=3), max_size=4)
+TOOL = st.dictionaries(st.sampled_from(["name", "x", "y", "z"]), st.integers(0, 3) | st.sampled_from(["", "a", "é", "\n"]), max_size=4)
 
 
-@given(st.lists(st.lists(TOOL, max_size=4), max_size=6), st.sampled_from(LEVELS), st.randoms())
-def test_normalizing_is_idempotent_and_loses_nothing(requests: list[list[dict[str, object]]], level: str, random: object) -> None:
+@given(st.lists(st.lists(TOOL, max_size=4), max_size=6), st.sampled_from(LEVELS[1:]), st.booleans())
+def test_normalizing_is_idempotent_and_loses_nothing(requests: list[list[dict[str, object]]], level: str, indented: bool) -> None:
     """What goes out, sent again, goes out again; and it is the same set of tools."""
-    memory = FirstForms()
+    memory = Memory()
     for tools in requests:
-        sent = json.dumps(tools, indent=random.choice([None, 1]))  # type: ignore[attr-defined]
-        out, _ = run(memory, level, sent)
-        assert sorted(map(repr, map(sorted_items, json.loads(out)))) == sorted(map(repr, map(sorted_items, tools)))
-        assert run(memory, level, out) == (out, [])
-        assert run(memory, level, sent)[0] == out
+        sent = body(json.dumps(tools, indent=1 if indented else None))
+        first = out(memory, level, sent)
+        assert sorted(map(repr, map(sorted_items, json.loads(first)))) == sorted(map(repr, map(sorted_items, tools)))
+        assert out(memory, level, body(first)) == first == out(memory, level, sent)
 
 
 def sorted_items(tool: dict[str, object]) -> list[tuple[str, object]]:

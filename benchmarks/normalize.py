@@ -1,0 +1,133 @@
+"""CPU that normalizing and chaining cost a call, and the bytes that the prefix index keeps.
+
+    python -m benchmarks.normalize [--json]
+
+Each figure is the best of several rounds in one process, in microseconds; `json` is what decoding the same body costs, for
+scale. Requests repeat as a client's turns do: tools and system prompt are known, the rest is new to nobody.
+"""
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from gateway import dialects
+from gateway.dialects.parts import Part, conversation
+from gateway.normalize import LEVELS, Memory, View, normalize
+from gateway.prefix.chain import chain
+from gateway.prefix.index import PrefixIndex
+
+_ROUNDS, _ROUND_S = 7, 0.05
+_ENTRIES = 200_000
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Microseconds of CPU a call."""
+
+    shape: str
+    bytes: int
+    level: str
+    parts_us: float
+    normalize_us: float
+    chain_us: float
+    predict_us: float
+    json_us: float
+
+    @property
+    def total_us(self) -> float:
+        return self.parts_us + self.normalize_us + self.chain_us + self.predict_us
+
+
+def _request(messages: int, tools: int, size: int) -> bytes:
+    """A conversation with a clock in its system prompt; the first turn, so that nothing is exempt."""
+    rules = "".join(f"Rule {n}: keep to the manual and say what you do.\n" for n in range(40)) + "Current time: 10:05\n"
+    said = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "text " * size} for n in range(messages)]
+    return json.dumps({
+        "model": "m",
+        "tools": [{"type": "function", "function": {"name": f"t{n}", "description": "d" * 1200}} for n in range(tools)],
+        "messages": [*([{"role": "system", "content": rules}] if tools else []), *said],
+    }).encode()  # fmt: skip
+
+
+SHAPES = {"200-byte call": _request(1, 0, 26), "120 kB turn": _request(61, 20, 300), "1 MB turn": _request(401, 40, 490)}
+
+
+def _best_us(work: Callable[[], Any]) -> float:
+    """CPU of one call of `work`: the best mean of several rounds."""
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        began, times = time.process_time(), 0
+        while (spent := time.process_time() - began) < _ROUND_S:
+            work()
+            times += 1
+        best = min(best, spent / times)
+    return best * 1e6
+
+
+def measure(shape: str, level: str) -> Figures:
+    body = SHAPES[shape]
+    sketch = dialects.read("openai_chat", body)
+
+    def find() -> tuple[list[Part], Any]:
+        parts = dialects.parts("openai_chat", body, sketch)
+        return parts, conversation("team", "m", body, parts)
+
+    parts, talk = find()
+    memory, index = Memory(), PrefixIndex()
+    view = View(
+        domain="team", level=level, dialect="openai_chat", model="m", body=body, spans=sketch.spans,
+        order=dialects.order("openai_chat"), parts=parts, talk=talk,
+    )  # fmt: skip
+    links = chain("team", "m", body, parts, talk.id)
+    index.learn("team", "pool", links, len(body) // 4, 0, 300)
+    return Figures(
+        shape, len(body), level,
+        parts_us=_best_us(find),
+        normalize_us=_best_us(lambda: normalize(memory, view)),
+        chain_us=_best_us(lambda: chain("team", "m", body, parts, talk.id)),
+        predict_us=_best_us(lambda: index.predict("team", "pool", links, 1)),
+        json_us=_best_us(lambda: orjson.loads(body)),
+    )  # fmt: skip
+
+
+def bytes_an_entry() -> float:
+    """Memory that the index really takes, by the allocator's account, when it has just grown."""
+    body = b"x" * 16
+    tracemalloc.start()
+    index = PrefixIndex(1 << 40)
+    for n in range(_ENTRIES):
+        part = Part(0, 16, "messages", 0)
+        index.learn("team", "pool", chain(str(n), "m", body, [part]), 100_000, 1_800_000_000_000_000, 300)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return taken / len(index)
+
+
+@click.command(help=__doc__)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def main(as_json: bool) -> None:
+    found = [measure(shape, level) for shape in SHAPES for level in LEVELS[1:]]
+    each = bytes_an_entry()
+    if as_json:
+        rows = [{**asdict(one), "total_us": one.total_us} for one in found]
+        click.echo(json.dumps({"calls": rows, "index_bytes_an_entry": each}, indent=2))
+        return
+    table = Table("call", "bytes", "level", "parts us", "normalize us", "chain us", "predict us", "all us", "json us")
+    for one in found:
+        figures = (one.parts_us, one.normalize_us, one.chain_us, one.predict_us, one.total_us, one.json_us)
+        table.add_row(one.shape, f"{one.bytes:,}", one.level, *[f"{figure:,.1f}" for figure in figures])
+    Console().print(table)
+    click.echo(f"index: {each:.0f} bytes an entry")
+
+
+if __name__ == "__main__":
+    main()

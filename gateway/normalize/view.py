@@ -1,0 +1,60 @@
+"""What a pass sees of a request, and how it says what it wants changed."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gateway.dialects.parts import Conversation, Part, parts
+from gateway.dialects.splice import Edit, Spans, shifted, splice
+
+if TYPE_CHECKING:
+    from gateway.normalize.memory import Memory, Session
+
+Change = tuple[str, int, int, bytes]
+"""(JSON Pointer, start, end, new bytes); changes of one pass do not overlap."""
+Pass = Callable[["Memory", "Session", "View"], Sequence[Change]]
+
+
+class Unreadable(Exception):
+    """This request has a shape that the pass does not know: it is left as it came."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place}: {why}")
+        self.place, self.why = place, why
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One request. `native` tells whether a lane may serve it that takes the client's own billing header."""
+
+    domain: str
+    level: str
+    dialect: str
+    model: str
+    body: bytes
+    spans: Spans
+    order: Sequence[str]
+    parts: Sequence[Part]
+    talk: Conversation
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    native: Callable[[], bool] = _never
+
+    def edited(self, edits: Sequence[Edit]) -> View:
+        """The same after edits, each within one field's value. Raises `Unreadable` where they overlap."""
+        ordered = sorted(edits)
+        if any(one[1] > other[0] for one, other in pairwise(ordered)):
+            raise Unreadable("", "its changes would overlap")
+        body, spans = splice(self.body, edits), shifted(self.spans, edits)
+        found = parts(body, spans, self.order)
+        gone = len(self.parts) - len(found)
+        talk = self.talk
+        if gone:
+            talk = replace(talk, first=max(talk.first - gone, 0), last=max(talk.last - gone, 0))
+        return replace(self, body=body, spans=spans, parts=found, talk=talk)
