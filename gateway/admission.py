@@ -20,8 +20,8 @@ from router_policies.rules import Policy
 
 WAIT_S = 0.1
 TICK_S = 0.05
-SLOW_S, QUICK_S = 0.1, 0.02
-FLOOR, CEILING = 32, 12_000
+SLOW_S, QUICK_S = 0.25, 0.05
+FLOOR, CEILING = 256, 12_000
 MOST_WAITING = 1_024
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
