@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := $(abspath .venv-clients)
+PEERS := .venv-peers
 READY := $(VENV)/.ready
 # The release of torch that was tested. On x86_64 Linux without a GPU, TORCH_INDEX=<PyTorch's own CPU index> saves gigabytes.
 TORCH := torch==2.13.0
@@ -18,7 +19,7 @@ DASHBOARD_PORT ?= 8501
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint bench soak chaos browser lock clean screenshots
+.PHONY: help setup run demo test lint bench soak chaos peers browser lock clean screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +71,15 @@ soak: $(READY) ## the contract C1-C27, what is reached against what is promised,
 chaos: $(READY) ## the same in a few minutes, each experiment short
 	$(BIN)/python -m benchmarks.contract $(ARGS)
 
+peers: $(PEERS)/.ready ## transformers and llama.cpp (built from source, about 15 minutes), for `python -m benchmarks.engine`
+
+# They borrow the project's torch; nothing of the project needs them.
+$(PEERS)/.ready: benchmarks/peers.txt $(READY)
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch_of_the_project.pth"
+	@$(PEERS)/bin/pip install --disable-pip-version-check -r benchmarks/peers.txt | $(COUNT)
+	@touch $@
+
 screenshots: $(READY) browser ## docs/img from a generated ledger
 	$(BIN)/python -m benchmarks.screenshots
 
@@ -86,4 +96,4 @@ lock: $(READY) ## write requirements.lock anew
 	  -o tests/clients/requirements.lock
 
 clean: ## remove the virtual environment and caches (never the data in .tollway)
-	rm -rf $(VENV) $(CLIENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

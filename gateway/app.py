@@ -10,15 +10,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
-from gateway.access.rate import Rates
+from gateway.access.people import People
 from gateway.admission import Admission, memory_limit
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
@@ -26,27 +29,38 @@ from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
+from gateway.budgets.redis import RedisBudgets
 from gateway.core.errors import GatewayError
 from gateway.counting import Counting
 from gateway.holds import Holds
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal, Room
+from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import SqlLedger, Store
 from gateway.metering import prices
+from gateway.metering.named import named
 from gateway.metrics import Metrics
 from gateway.passage import Passage
+from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
+from gateway.prefix.history import History
+from gateway.prefix.index import PrefixIndex
+from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
-from gateway.web import admin, books, errors, health, routes
+from gateway.spent import Spent
+from gateway.upkeep import Upkeep
+from gateway.watch import Watch
+from gateway.web import admin, books, errors, health, people, routes
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.guard import Limits
+from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
 from router_policies.files import PolicyStore
-from router_policies.types import Rates as LaneRates
+from router_policies.types import Rates
 
 _RELOAD_S = 0.5
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
@@ -90,23 +104,28 @@ def build(
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         async with _services(settings, policies, book, transport, demo_team, seat) as services:
-            holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
+            holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
             gateway.services = services
             services.admission.start()
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
-            app.state.services = services
+            app.state.services, sign_in.people = services, services.people
             yield
             services.draining = True
             services.admission.stop()
 
+    sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *books.HANDLERS],
+        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
         lifespan=[lifespan],
+        before_request=sign_in,
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
+            DBAPIError: errors.on_database_error,
+            OSError: errors.on_database_error,
+            PoolTimeout: errors.on_database_error,
             HTTPException: errors.on_http_error,
             Exception: errors.on_any_error,
         },
@@ -130,28 +149,39 @@ class _Stores:
     """What is this process's own, or asked of the house."""
 
     table: KeyTable
+    people: PeopleTable
     ring: KeyRing
     journal: Journal
     ledger: SqlLedger
     budgets: Budgets
     house: FarHouse | None = None
+    upkeep: Upkeep | None = None
+    """Where the database is this process's own."""
 
 
 @asynccontextmanager
-async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) -> AsyncIterator[_Stores]:
-    async with _database(settings, pepper, demo_team) as (store, table, ring):
+async def _own_stores(
+    settings: Settings, pepper: bytes, policies: PolicyStore, demo_team: str | None
+) -> AsyncIterator[_Stores]:
+    async with _database(settings, pepper, demo_team) as (store, table, ring, upkeep):
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
-            yield _Stores(table=table, ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets())
+            async with _budgets(settings, policies, ledger) as budgets:
+                yield _Stores(
+                    table=table, people=PeopleTable(store), ring=ring, journal=journal, ledger=ledger, budgets=budgets,
+                    upkeep=upkeep,
+                )  # fmt: skip
         finally:
             await ledger.close()
             journal.close()
 
 
 @asynccontextmanager
-async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> AsyncIterator[_Stores]:
+async def _stores_of_house(
+    settings: Settings, pepper: bytes, policies: PolicyStore, seat: Seat
+) -> AsyncIterator[_Stores]:
     async with seat.house() as house:
         ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
@@ -159,9 +189,11 @@ async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> Asy
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
         try:
-            yield _Stores(
-                table=house.keys, ring=ring, journal=journal, ledger=ledger, budgets=FarBudgets(house.link), house=house
-            )
+            async with _budgets(settings, policies, ledger, house) as budgets:
+                yield _Stores(
+                    table=house.keys, people=house.people, ring=ring, journal=journal, ledger=ledger, budgets=budgets,
+                    house=house,
+                )  # fmt: skip
         finally:
             await ledger.close()
             journal.close()
@@ -170,28 +202,38 @@ async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> Asy
 @asynccontextmanager
 async def _database(
     settings: Settings, pepper: bytes, demo_team: str | None
-) -> AsyncIterator[tuple[Store, KeyTable, KeyRing]]:
-    """The one writing connection, its schema brought up to date and first keys made."""
+) -> AsyncIterator[tuple[Store, KeyTable, KeyRing, Upkeep]]:
+    """The one writing connection, its schema brought up to date, first keys made, and who looks after it."""
     await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
     store = Store(settings.database_url)
     try:
         table = KeyTable(store)
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
-        yield store, table, ring
+        upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
+        upkeep.start()
+        try:
+            yield store, table, ring, upkeep
+        finally:
+            await upkeep.close()
     finally:
         await store.close()
 
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
-    async with _database(settings, _pepper(settings), demo_team) as (store, _, _):
+    async with _database(settings, _pepper(settings), demo_team) as (store, _, _, _):
         journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
+        books = reports.connect(settings.database_url)
         try:
-            await House(store, journal, ledger, MemoryBudgets()).live(control)
+            budgets = MemoryBudgets()
+            house = House(store, journal, ledger, budgets)
+            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies))).past
+            await house.live(control)
         finally:
+            books.close()
             await ledger.close()
             journal.close()
 
@@ -206,13 +248,18 @@ async def _services(
     seat: Seat | None,
 ) -> AsyncIterator[Services]:
     pepper = _pepper(settings)
-    of_house = None if seat is None else _stores_of_house(settings, pepper, seat)
-    async with of_house or _own_stores(settings, pepper, demo_team) as stores:
+    of_house = None if seat is None else _stores_of_house(settings, pepper, policies, seat)
+    async with of_house or _own_stores(settings, pepper, policies, demo_team) as stores:
+        known = People(await stores.people.load())
+        watch = Watch(stores.ring, stores.table, known, stores.people)
         upstream = Upstream(transport or WireTransport())
         services = Services(
             settings=settings,
             keys=stores.ring,
             key_table=stores.table,
+            people=known,
+            people_table=stores.people,
+            watch=watch,
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -223,19 +270,51 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
-            rates=Rates() if seat is None else Rates(share=1 / seat.workers),
+            index=PrefixIndex(settings.prefix_index_mb << 20),
+            history=History(settings.explain_mb << 20),
             house=stores.house,
             admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
         )
         if seat is not None:
             seat.worker.numbers = services.metrics
+        watch.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
         finally:
             reload.cancel()
+            await watch.close()
             await upstream.aclose()
             services.reports.close()
+
+
+def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
+    """Names that the team's clients may write for the model."""
+    return [name for name, meant in policies.current.for_team(team).models.aliases.items() if meant == model]
+
+
+@asynccontextmanager
+async def _budgets(
+    settings: Settings, policies: PolicyStore, ledger: SqlLedger, house: FarHouse | None = None
+) -> AsyncIterator[Budgets]:
+    """In the store that replicas share, at the house of this process's siblings, or here."""
+    books = reports.connect(settings.database_url)
+    spent = Spent(books, ledger.flush, partial(_aliases, policies))
+    budgets: Budgets
+    if settings.redis_url is not None:
+        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+        budgets = RedisBudgets(
+            link, secrets.token_hex(6), org=settings.organisation, past=spent.past, costs=spent.costs,
+            away=settings.redis_away,
+        )  # fmt: skip
+    else:
+        budgets = MemoryBudgets(past=spent.past) if house is None else FarBudgets(house.link)
+    await budgets.start()
+    try:
+        yield budgets
+    finally:
+        await budgets.close()
+        books.close()
 
 
 async def _reload_policies(policies: PolicyStore) -> None:
@@ -248,10 +327,10 @@ async def _reload_policies(policies: PolicyStore) -> None:
             _log.info("policy files loaded, version %s", policies.current.version)
 
 
-def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], LaneRates]:
-    def rates_of(provider: str, model: str, tier: str | None) -> LaneRates:
+def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:
+    def rates_of(provider: str, model: str, tier: str | None) -> Rates:
         found = book.rates(provider, model, tier, time.time_ns() // 1_000)
-        return LaneRates() if found is None else LaneRates(found.uncached, found.cached, found.cache_write, found.output)
+        return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
 
     return rates_of
 
@@ -272,12 +351,16 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
     known = key_id(key)
     if known is None:
         raise ValueError(f"the {name} does not look like a Tollway key (tw_...); remove its file to have a new one made")
-    if any(record.id == known for record in ring.records()):
+    if (there := ring.record(known)) is not None:
+        if there.digest != ring.digest(key):
+            raise ValueError(f"the {name} is not the one in the database: replicas that share it need one `key_pepper`")
         return
     now_us = time.time_ns() // 1_000
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
-    await table.insert(record, actor="start")
-    ring.put(record)
+    try:
+        ring.put(await table.insert(record, actor="start"))
+    except IntegrityError:                      # another replica was first
+        ring.put(*await table.load())
 
 
 def _room(settings: Settings) -> Room:
@@ -286,7 +369,8 @@ def _room(settings: Settings) -> Room:
 
 def _pepper(settings: Settings) -> bytes:
     settings.data.mkdir(parents=True, exist_ok=True)
-    return _secret_file(settings.data / "keys" / "pepper").encode()
+    own = _secret_file(settings.data / "keys" / "pepper") if settings.key_pepper is None else settings.key_pepper.reveal()
+    return own.encode()
 
 
 def _key_file(path: Path) -> str:

@@ -7,7 +7,7 @@ import click
 
 from gateway import serve as serving
 from gateway import up as whole
-from gateway.commands import db, keys, policy, prices, reconcile, report, rerate
+from gateway.commands import db, keys, policy, prices, reconcile, report, rerate, users
 from gateway.demo import command as demo
 
 
@@ -73,6 +73,9 @@ main.add_command(reconcile.reconcile)
 main.add_command(report.report)
 main.add_command(report.why)
 main.add_command(rerate.rerate)
+main.add_command(users.users)
+main.add_command(users.projects)
+main.add_command(users.audit)
 
 if __name__ == "__main__":
     main()

@@ -42,4 +42,4 @@ async def book(via: Services, answer: str | None, seen: Observed, target: Target
     )  # fmt: skip
     await via.ledger.append(entry)
     if hold is not None:
-        await via.budgets.settle(hold, priced.cost_nanos)
+        via.budgets.post(hold, priced.cost_nanos, seen.usage.input_total + seen.usage.output)

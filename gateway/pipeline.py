@@ -37,6 +37,7 @@ from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
 from gateway.services import Services
+from router_policies.globs import first_match, globs
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
@@ -74,7 +75,6 @@ class Pipeline:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
-        via.rates.admit(team, policy.limits.requests_per_minute)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
         cap = _output_cap(call, policy)
@@ -228,7 +228,9 @@ class Pipeline:
         if target.data_only:
             media.check(plan.call.body, media.prompt_places(plan.call.sketch.spans))
         request = attempt.request()
-        booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        booking.hold, limit = await self._holds.take(
+            plan.call, policy, ranked, target, booking.id, len(request), first=number == 1
+        )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
@@ -254,7 +256,9 @@ def cache_salt(secret: bytes, team: str) -> str:
 
 
 def _permit(call: Call, policy: Policy) -> None:
-    limits = policy.limits
+    limits, models = policy.limits, call.tenant.models
+    if models and first_match(globs(models), call.sketch.model) is None:
+        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
     asked = call.sketch.max_output_tokens

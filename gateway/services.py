@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
-from gateway.access.rate import Rates
+from gateway.access.people import People
 from gateway.admission import Admission
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
@@ -19,8 +19,11 @@ from gateway.ledger.sql import SqlLedger
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
+from gateway.people_table import PeopleTable
+from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
+from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
 
@@ -32,6 +35,9 @@ class Services:
     settings: Settings
     keys: KeyRing
     key_table: KeyTable
+    people: People
+    people_table: PeopleTable
+    watch: Watch
     policies: PolicyStore
     fleet: Fleet
     upstream: Upstream
@@ -43,9 +49,9 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
-    rates: Rates = field(default_factory=Rates)
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)

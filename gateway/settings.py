@@ -5,6 +5,7 @@ Relative paths are relative to the file that names them.
 """
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gateway.core.secret import Secret
+from gateway.redis_link import BadAddress, address
 from router_policies import strict_yaml
 
 Api = Literal["chat", "responses", "embeddings", "messages", "count_tokens", "files", "batches"]
@@ -22,7 +24,9 @@ APIS_OF: Mapping[str, tuple[Api, ...]] = {
 """What a backend speaks if nothing is said."""
 STORES = frozenset({"files", "batches"})
 """APIs that keep things at the provider; either dialect may have them."""
+NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 _OUR_PATHS = ("v1", "tollway", "healthz", "readyz", "metrics")
+_SAFE = ("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")
 _HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
 
@@ -143,6 +147,38 @@ class BackendSettings(_Part):
         return {n: ModelSettings(upstream=m) if isinstance(m, str) else m for n, m in self.models.items()}
 
 
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no address or network such as 10.0.0.7 or 10.0.0.0/8") from error
+    return text
+
+
+class LoginSettings(_Part):
+    """How people sign in at the usage and admin paths, beside keys. Whom nobody has added stays out."""
+
+    oidc_issuer: Url | None = Field(None, description="identity provider: its issuer address, as its tokens name it")
+    oidc_audience: str | None = Field(None, description="what its tokens must be meant for, usually a client id")
+    oidc_claim: str = Field("sub", description="claim that names the person; `email` counts only where it is verified")
+    proxy_header: str | None = Field(
+        None, pattern=r"^[a-z0-9-]+$", description="header in which a proxy names the person, e.g. x-auth-request-email"
+    )
+    proxy_addresses: list[Annotated[str, AfterValidator(_network)]] = Field(
+        default_factory=list, description="addresses of that proxy; from anywhere else the header is not read"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> LoginSettings:
+        if self.oidc_issuer is not None and not self.oidc_audience:
+            raise ValueError("oidc_audience: say what the tokens must be meant for")
+        if self.oidc_issuer is not None and not self.oidc_issuer.startswith(_SAFE):
+            raise ValueError("oidc_issuer: must be an https address")
+        if self.proxy_header is not None and not self.proxy_addresses:
+            raise ValueError("proxy_addresses: say from which addresses the header counts")
+        return self
+
+
 class File(_Part):
     """The whole of `tollway.yaml`."""
 
@@ -156,14 +192,31 @@ class File(_Part):
     database_url: str | None = Field(
         None, pattern=r"^(sqlite|postgres|postgresql)://", description="sqlite:///FILE or postgresql://...; default: in DATA"
     )
+    redis_url: str | None = Field(
+        None, description="redis://HOST:6379/0 (rediss:// is TLS; Valkey too) or a reference to it, env:NAME or file:PATH: "
+        "budgets and rate limits that replicas share; default: each process has its own"
+    )
+    redis_ca: str | None = Field(None, description="file with the certificate authority of a rediss:// server")
+    redis_away: Literal["lease", "closed"] = Field(
+        "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
+    )
+    organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
     database_upgrade: Literal["start", "command"] = Field(
         "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
     )
     admin_key: Reference | None = Field(None, description="default: made at the first start, in DATA/keys/admin")
+    key_pepper: Reference | None = Field(
+        None, description="secret under which keys are kept, the same for all replicas of a database; default: DATA/keys/pepper"
+    )
+    login: LoginSettings = Field(default_factory=LoginSettings)
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
     max_retry_wait_ms: float = Field(1_000.0, ge=0, le=60_000, description="longest wait before that, else it is passed on")
+    prefix_index_mb: int = Field(64, ge=1, le=65_536, description="memory of the index of cached prefixes, oldest out first")
+    explain_mb: int = Field(
+        32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
+    )
     keepalive_ms: float = Field(15_000.0, ge=0, description="silence in a stream after which a ping is sent; 0 is never")
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
@@ -200,12 +253,20 @@ class Settings(BaseModel):
     prices: tuple[Path, ...]
     data: Path
     database_url: str
+    redis_url: Secret | None = None
+    redis_ca: str | None = None
+    redis_away: Literal["lease", "closed"] = "lease"
+    organisation: str = "default"
     database_upgrade: Literal["start", "command"] = "start"
     admin_key: Secret | None
+    key_pepper: Secret | None = None
+    login: LoginSettings = Field(default_factory=LoginSettings)
     max_body_bytes: int
     max_attempts: int
     retries: int
     max_retry_wait_ms: float
+    prefix_index_mb: int = 64
+    explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
     journal_max_mib: int
@@ -241,11 +302,19 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         data=data,
         database_url=database_url(file, folder),
         database_upgrade=file.database_upgrade,
+        redis_url=_redis_url(file, folder, env),
+        redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
+        redis_away=file.redis_away,
+        organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
+        key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
+        login=file.login,
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,
         max_retry_wait_ms=file.max_retry_wait_ms,
+        prefix_index_mb=file.prefix_index_mb,
+        explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
         journal_max_mib=file.journal_max_mib,
@@ -256,6 +325,22 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         memory_max_mib=file.memory_max_mib,
         log_level=file.log_level,
     )
+
+
+def _redis_url(file: File, folder: Path, env: Mapping[str, str]) -> Secret | None:
+    text = file.redis_url
+    if text is None:
+        return None
+    referred = text.startswith(("env:", "file:"))
+    url = _secret(text, "redis_url", folder, env) if referred else Secret(text)
+    try:
+        server = address(url.reveal())
+    except BadAddress as error:
+        raise SettingsError(f"redis_url: {error}") from error
+    if server.password is not None and not referred:
+        where = "write env:NAME or file:PATH, and put the address with its password there"
+        raise SettingsError(f"redis_url: secrets never stand in this file; {where}")
+    return url
 
 
 def database_url(file: File, folder: Path) -> str:

@@ -35,9 +35,9 @@ class Teller:
     _calls: list[Json] = field(default_factory=list)
     _logprobs: list[Json] = field(default_factory=list)
 
-    def opening(self) -> Json:
+    def opening(self) -> list[Json]:
         """The first chunk: the role."""
-        return self._chunk({"role": "assistant", "content": "", "refusal": None})
+        return [self._chunk({"role": "assistant", "content": "", "refusal": None})]
 
     def chunks(self, delta: Delta) -> Iterator[Json]:
         """The chunks for one delta, with finish and usage at the end."""

@@ -8,22 +8,29 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 import orjson
 
 from inference.answer import Teller
-from inference.chat import ApiError, bad, encode_prompt, read_chat
+from inference.blocks import BLOCK, AllBlocksCleared, BlockPool, BlockStored, Event
+from inference.chat import encode_prompt, read_chat
+from inference.completions import CompletionTeller, read_completion
 from inference.engine import Delta, Engine, QueueFull, Stopped, Stream
+from inference.parameters import ApiError, bad
 from inference.scheduler import FAST, STANDARD
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 _MOST_BODY = 16 << 20
+_EVENTS_EVERY_S = 0.05
+_EVENTS_A_WRITE = 500
 _JSON = (b"content-type", b"application/json")
 
 
@@ -43,14 +50,16 @@ class App:
 
     def __init__(self, served: Served) -> None:
         self.served, self.engine = served, served.engine
-        self._routes: dict[tuple[str, str], Callable[[Receive, Send], Awaitable[None]]] = {
+        self._routes: dict[tuple[str, str], Handler] = {
             ("POST", "/v1/chat/completions"): self._chat,
+            ("POST", "/v1/completions"): self._complete,
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/reset_prefix_cache"): self._reset,
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._health,
             ("GET", "/load"): self._load,
             ("GET", "/metrics"): self._metrics,
+            ("GET", "/kv_events"): self._kv_events,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +69,7 @@ class App:
         route = self._routes.get(("GET" if method == "HEAD" else method, path))
         try:
             if route is not None:
-                await route(receive, send)
+                await route(scope, receive, send)
             elif path.startswith("/v1/models/") and method == "GET":
                 self._check_model(path.removeprefix("/v1/models/"))
                 await _reply(send, 200, self._model())
@@ -71,18 +80,28 @@ class App:
             headers = [(b"retry-after", str(error.retry_after).encode())] if error.retry_after else []
             await _reply(send, error.status, error.body(), headers)
 
-    async def _chat(self, receive: Receive, send: Send) -> None:
+    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await self._body(receive)
+        request = await asyncio.to_thread(read_chat, body, self.engine.tokenizer, self.engine.context)
+        served = self.served
+        await self._answer(Teller(request, served.name, served.fingerprint, self.engine.tokenizer), receive, send)
+
+    async def _complete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await self._body(receive)
+        request = await asyncio.to_thread(read_completion, body, self.engine.tokenizer, self.engine.context)
+        served = self.served
+        await self._answer(CompletionTeller(request, served.name, served.fingerprint, self.engine.tokenizer), receive, send)
+
+    async def _body(self, receive: Receive) -> dict[str, Any]:
         body = await _read_json(receive)
         self._check_model(body.get("model"))
-        request = await asyncio.to_thread(read_chat, body, self.engine.tokenizer, self.engine.context)
-        teller = Teller(request, self.served.name, self.served.fingerprint, self.engine.tokenizer)
-        stream = self._submit(request.ask, teller.id)
+        return body
+
+    async def _answer(self, teller: Teller | CompletionTeller, receive: Receive, send: Send) -> None:
+        stream = self._submit(teller.request.ask, teller.id)
         watcher = asyncio.create_task(_abort_when_gone(receive, stream))
         try:
-            if request.stream:
-                await _tell(stream, teller, send)
-            else:
-                await _tell_whole(stream, teller, send)
+            await (_tell if teller.request.stream else _tell_whole)(stream, teller, send)
         finally:
             watcher.cancel()
             stream.abort()
@@ -103,7 +122,7 @@ class App:
         if name != self.served.name:
             raise ApiError(404, f"The model {name!r} does not exist.", param="model", code="model_not_found")
 
-    async def _tokenize(self, receive: Receive, send: Send) -> None:
+    async def _tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _read_json(receive)
         prompt = body.get("prompt")
         if isinstance(prompt, str):
@@ -112,11 +131,11 @@ class App:
             ids = await asyncio.to_thread(encode_prompt, body, self.engine.tokenizer)
         await _reply(send, 200, {"count": len(ids), "max_model_len": self.engine.context, "tokens": ids})
 
-    async def _reset(self, receive: Receive, send: Send) -> None:
+    async def _reset(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.engine.reset_prefix_cache()
         await _reply(send, 200, {"status": "ok"})
 
-    async def _models(self, receive: Receive, send: Send) -> None:
+    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
         await _reply(send, 200, {"object": "list", "data": [self._model()]})
 
     def _model(self) -> dict[str, Any]:
@@ -129,10 +148,10 @@ class App:
             "max_model_len": self.engine.context,
         }
 
-    async def _health(self, receive: Receive, send: Send) -> None:
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         await _reply(send, 200, {"status": "ok", "model": self.served.name, **self.served.facts})
 
-    async def _load(self, receive: Receive, send: Send) -> None:
+    async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
         load = self.engine.load()
         held = load.blocks - load.free_blocks - load.cached_blocks
         lanes = {lane.name: {"running": load.running[lane.name], "waiting": load.waiting[lane.name]} for lane in _LANES}
@@ -148,7 +167,7 @@ class App:
         }
         await _reply(send, 200, answer)
 
-    async def _metrics(self, receive: Receive, send: Send) -> None:
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         load = self.engine.load()
         held = load.blocks - load.free_blocks - load.cached_blocks
         tiers = [(lane, {"service_tier": lane.tier}) for lane in _LANES]
@@ -165,18 +184,37 @@ class App:
         await _start(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
         await send({"type": "http.response.body", "body": text})
 
+    async def _kv_events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Cached blocks as they come and go, in vLLM's words; whoever is new or too late is told the present content."""
+        pool = self.engine.scheduler.pool
+        last = dict(scope["headers"]).get(b"last-event-id", b"")
+        sequence = int(last) + 1 if last.isdigit() and len(last) < 20 else -1
+        gone = asyncio.create_task(_gone(receive))
+        await _start(send, 200, [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")])
+        try:
+            while not gone.done():
+                events = await self.engine.between_steps(partial(_news, pool, sequence))
+                for start in range(0, len(events), _EVENTS_A_WRITE):
+                    data = b"".join(_event_frame(event) for event in events[start : start + _EVENTS_A_WRITE])
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                if events:
+                    sequence = events[-1].sequence + 1
+                await asyncio.wait([gone], timeout=_EVENTS_EVERY_S)
+        finally:
+            gone.cancel()
+
 
 _LANES = (FAST, STANDARD)
 
 
-async def _tell(stream: Stream, teller: Teller, send: Send) -> None:
+async def _tell(stream: Stream, teller: Teller | CompletionTeller, send: Send) -> None:
     """Server-sent events; one write for each delta, as it comes."""
     headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
     begun = False
     async for delta in stream:
         if delta.reason in ("abort", "error") and not begun:
             raise _early_end(delta)
-        events = [] if begun else [teller.opening()]
+        events = [] if begun else teller.opening()
         if not begun:
             await _start(send, 200, headers)
             begun = True
@@ -190,7 +228,7 @@ async def _tell(stream: Stream, teller: Teller, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
-async def _tell_whole(stream: Stream, teller: Teller, send: Send) -> None:
+async def _tell_whole(stream: Stream, teller: Teller | CompletionTeller, send: Send) -> None:
     async for delta in stream:
         if delta.reason in ("abort", "error"):
             raise _early_end(delta)
@@ -206,9 +244,38 @@ def _early_end(delta: Delta) -> ApiError:
 
 
 async def _abort_when_gone(receive: Receive, stream: Stream) -> None:
+    await _gone(receive)
+    stream.abort()
+
+
+async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    stream.abort()
+
+
+def _news(pool: BlockPool, sequence: int) -> list[Event]:
+    events = pool.since(sequence) if sequence >= 0 else None
+    return pool.snapshot() if events is None else events
+
+
+def _event_frame(event: Event) -> bytes:
+    """One event with its number, hashes as the low 64 bits like vLLM's."""
+    body: dict[str, Any] = {"type": type(event).__name__}
+    if isinstance(event, BlockStored):
+        body |= {
+            "block_hashes": [_short(event.block_hash)],
+            "parent_block_hash": _short(event.parent_hash),
+            "token_ids": event.tokens,
+            "block_size": BLOCK,
+            "medium": "CPU",
+        }
+    elif not isinstance(event, AllBlocksCleared):
+        body |= {"block_hashes": [_short(event.block_hash)], "medium": "CPU"}
+    return b"id: %d\ndata: %s\n\n" % (event.sequence, orjson.dumps(body))
+
+
+def _short(block_hash: bytes) -> int:
+    return int.from_bytes(block_hash[-8:], "big")
 
 
 async def _read_json(receive: Receive) -> dict[str, Any]:

@@ -1,14 +1,15 @@
-"""Attention over paged keys and values: where they are kept, and the two ways to attend.
+"""Attention over paged keys and values on the CPU: where they are kept, and the two ways to attend.
 
-Rows that decode or verify use two plain products; rows of a prompt use torch's fused attention in tiles of 64 rows
-that lie on a fixed grid of positions. Both are shaped so that a row's bits depend on its position and on what it sees,
-never on how many rows are computed with it, where a chunk began, or what came from the cache.
+Rows that decode or verify use two plain products, many sequences in one; rows of a prompt use torch's fused attention
+in tiles of 64 rows that lie on a fixed grid of positions. Both are shaped so that a row's bits depend on its position
+and on what it sees, never on how many rows are computed with it, where a chunk began, or what came from the cache.
 
 Block 0 is the null block: it pads tables and takes the writes of padding rows; what it holds is always masked.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 TILE = 64
 NULL_BLOCK = 0
 _MOST_ROWS = 17
+_MOST_GATHERED = 16_384  # keys gathered for one group of decoding sequences: bounds the memory that a layer needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +43,21 @@ class Span:
     row: int
     count: int
     position: int
-    table: Tensor
+    table: Sequence[int]
     decode: bool
 
 
 class KVCache:
-    """Keys and values of all layers in blocks. Memory is taken from the system only as blocks are first used."""
+    """Keys and values of all layers in blocks, [2 * key heads, block, offset, size] per layer.
+
+    Memory is taken from the system only as blocks are first used.
+    """
 
     def __init__(self, layers: int, blocks: int, block_size: int, heads: Heads, dtype: torch.dtype) -> None:
-        shape = (blocks + 1, block_size, 2, heads.key, heads.size)  # one more: the null block
-        self.dtype, self.block_size, self.heads = dtype, block_size, heads
+        shape = (2 * heads.key, blocks + 1, block_size, heads.size)  # one more: the null block
+        self.dtype, self.block_size, self.heads, self.blocks = dtype, block_size, heads, blocks
         self._layers = [_zeros(shape, dtype) for _ in range(layers)]
+        self._sides = torch.arange(2 * heads.key)[:, None] * (blocks + 1)
 
     @property
     def bytes_per_token(self) -> int:
@@ -59,21 +65,49 @@ class KVCache:
         return len(self._layers) * 2 * self.heads.key * self.heads.size * self.dtype.itemsize
 
     def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
-        """Store [rows, 2, key heads, size] at slots (block * block size + offset)."""
+        """Store [rows, keys then values, size] at slots (block * block size + offset)."""
         pool = self._layers[layer]
-        pool.view(-1, *pool.shape[2:]).index_copy_(0, slots, rows.to(self.dtype))
+        pool.view(pool.shape[0], -1, pool.shape[3]).index_copy_(1, slots, rows.transpose(0, 1).to(self.dtype))
 
-    def gather(self, layer: int, table: Tensor) -> Tensor:
-        """The blocks of a table one after the other: [tokens, 2, key heads, size] in float32."""
-        blocks = self._layers[layer].index_select(0, table)
-        return blocks.view(-1, 2, self.heads.key, self.heads.size).float()
+    def places(self, tables: Tensor) -> Tensor:
+        """Where the blocks of tables [sequences, blocks] lie in a layer, for `gather`."""
+        return (self._sides + tables.view(1, -1)).view(-1)
+
+    def gather(self, layer: int, places: Tensor, sequences: int = 1) -> tuple[Tensor, Tensor]:
+        """Keys and values, each [key heads * sequences, tokens, size] in float32, a head's sequences side by side."""
+        pool = self._layers[layer]
+        found = pool.view(-1, self.block_size * self.heads.size).index_select(0, places).float()
+        keys, values = found.view(2, self.heads.key * sequences, -1, self.heads.size)
+        return keys, values
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """Sequences that decode together: `rows` of the step, how many of each, and `padding` more that repeat the last."""
+
+    rows: Tensor | slice
+    sequences: int
+    count: int
+    padding: int
+    places: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefill:
+    rows: slice
+    position: int
+    places: Tensor
+
+
+Plan = list[_Decode | _Prefill]
 
 
 class Attention:
     """Attends spans over a cache. `exact` says whether decode rows came out the same in every company."""
 
     def __init__(self, heads: Heads, context: int) -> None:
-        self._heads, self._scale = heads, heads.size**-0.5
+        self._heads = heads
         self._context = -(-context // TILE) * TILE
         triangle = torch.full((TILE, TILE), float("-inf")).triu(1).repeat(heads.shared, 1)
         self._bias = F.pad(triangle, (self._context, 0))
@@ -81,30 +115,68 @@ class Attention:
         self.exact = least is not None
         self._least_rows = least or 1
 
-    def __call__(self, layer: int, q: Tensor, cache: KVCache, spans: list[Span]) -> Tensor:
-        """[rows, query heads, size] -> the same shape; rows outside the spans are zero."""
-        out = torch.zeros_like(q)
+    def plan(self, spans: Sequence[Span], cache: KVCache) -> Plan:
+        """What every layer of a step will do, worked out once."""
+        groups: dict[tuple[int, bool], list[Span]] = defaultdict(list)
+        plan: Plan = []
         for span in spans:
-            rows = slice(span.row, span.row + span.count)
-            kv = cache.gather(layer, span.table)
-            out[rows] = (self.decode if span.decode else self.prefill)(q[rows], span.position, kv)
+            if span.decode:
+                tiles = _tiles(span.position + span.count)
+                groups[tiles.bit_length(), span.count > 1].append(span)
+            else:
+                blocks = _tables([span], _tiles(span.position + span.count) * TILE // cache.block_size)
+                plan.append(_Prefill(slice(span.row, span.row + span.count), span.position, cache.places(blocks)))
+        for group in groups.values():
+            keys = max(_tiles(span.position + span.count) for span in group) * TILE
+            most = max(1, _MOST_GATHERED // keys)
+            plan += [self._together(group[at : at + most], keys, cache) for at in range(0, len(group), most)]
+        return plan
+
+    def __call__(self, layer: int, q: Tensor, cache: KVCache, plan: Plan) -> Tensor:
+        """Scaled queries [rows, query heads, size] -> [rows, query heads * size]; rows outside all spans are zero."""
+        out = q.new_zeros(q.shape[0], self._heads.query * self._heads.size)
+        for part in plan:
+            if isinstance(part, _Decode):
+                keys, values = cache.gather(layer, part.places, part.sequences)
+                if isinstance(part.rows, slice):
+                    out[part.rows] = self._decode(q[part.rows], part, keys, values)
+                else:
+                    out.index_copy_(0, part.rows, self._decode(q.index_select(0, part.rows), part, keys, values))
+            else:
+                keys, values = cache.gather(layer, part.places)
+                out[part.rows] = self._prefill(q[part.rows], part.position, keys[None], values[None])
         return out
 
-    def decode(self, q: Tensor, position: int, kv: Tensor) -> Tensor:
-        """Few rows from `position` on. `kv` is whole tiles long: the sum over values keeps its order that way."""
-        count, heads = q.shape[0], self._heads
-        rows = max(count, self._least_rows)
-        if rows > count:
-            q = torch.cat((q, q[-1:].expand(rows - count, -1, -1)))
-        folded = (q * self._scale).view(rows, heads.key, heads.shared, heads.size).transpose(0, 1)
-        scores = torch.bmm(folded.reshape(heads.key, -1, heads.size), kv[:, 0].permute(1, 2, 0))
-        scores[:, :, position:] += _later(count, rows, kv.shape[0] - position, heads.shared)
-        out = torch.bmm(torch.softmax(scores, -1), kv[:, 1].transpose(0, 1))
-        out = out.view(heads.key, rows, heads.shared, heads.size).transpose(0, 1)
-        return out[:count].reshape(count, heads.query, heads.size)
+    def _together(self, spans: Sequence[Span], keys: int, cache: KVCache) -> _Decode:
+        """One product for several sequences: rows are repeated up to one count, tables padded to one length."""
+        count = max(span.count for span in spans)
+        padding = max(0, self._least_rows - count)
+        rows = [span.row + min(index, span.count - 1) for span in spans for index in range(count)]
+        together = slice(rows[0], rows[-1] + 1)
+        last = [[span.position + min(index, span.count - 1) for index in range(count + padding)] for span in spans]
+        hidden = torch.arange(keys) > torch.tensor(last)[..., None]
+        mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf")).repeat_interleave(self._heads.shared, 1)
+        return _Decode(
+            together if rows == list(range(together.start, together.stop)) else torch.tensor(rows),
+            len(spans),
+            count,
+            padding,
+            cache.places(_tables(spans, keys // cache.block_size)),
+            mask.repeat(self._heads.key, 1, 1),
+        )
 
-    def prefill(self, q: Tensor, position: int, kv: Tensor) -> Tensor:
-        """Rows from `position` on; `kv` must reach to the end of the last tile, what lies behind the rows is masked."""
+    def _decode(self, q: Tensor, part: _Decode, keys: Tensor, values: Tensor) -> Tensor:
+        heads = self._heads
+        q = q.view(part.sequences, part.count, heads.key, heads.shared, heads.size)
+        if part.padding:
+            q = torch.cat((q, q[:, -1:].expand(-1, part.padding, -1, -1, -1)), 1)
+        q = q.permute(2, 0, 1, 3, 4).reshape(keys.shape[0], -1, heads.size)
+        weights = torch.baddbmm(part.mask, q, keys.transpose(1, 2)).softmax(-1)
+        out = torch.bmm(weights, values).view(heads.key, part.sequences, -1, heads.shared, heads.size)
+        return out[:, :, : part.count].permute(1, 2, 0, 3, 4).reshape(part.sequences * part.count, -1)
+
+    def _prefill(self, q: Tensor, position: int, keys: Tensor, values: Tensor) -> Tensor:
+        """Rows from `position` on; keys reach to the end of the last tile, what lies behind the rows is masked."""
         count, heads = q.shape[0], self._heads
         first = position // TILE * TILE
         tiles = -(-(position + count - first) // TILE)
@@ -112,31 +184,27 @@ class Attention:
         q = F.pad(q, (0, 0, 0, 0, before, tiles * TILE - before - count))
         q = q.view(tiles, TILE, heads.key, heads.shared, heads.size).permute(0, 2, 3, 1, 4)
         q = q.reshape(tiles, heads.key, heads.shared * TILE, heads.size)
-        keys, values = kv[:, 0].transpose(0, 1)[None], kv[:, 1].transpose(0, 1)[None]
         outs = []
         for tile in range(tiles):
             end = first + (tile + 1) * TILE
             bias = self._bias[:, self._context + TILE - end :]
-            outs.append(
-                F.scaled_dot_product_attention(
-                    q[tile : tile + 1], keys[:, :, :end], values[:, :, :end], attn_mask=bias, scale=self._scale
-                )
-            )
+            seen, weighed = keys[:, :, :end], values[:, :, :end]
+            outs.append(F.scaled_dot_product_attention(q[tile : tile + 1], seen, weighed, attn_mask=bias, scale=1.0))
         out = torch.cat(outs).view(tiles, heads.key, heads.shared, TILE, heads.size).permute(0, 3, 1, 2, 4)
-        return out.reshape(tiles * TILE, heads.query, heads.size)[before : before + count]
+        return out.reshape(tiles * TILE, -1)[before : before + count]
 
 
-def keys_needed(position: int, count: int) -> int:
-    """How many key rows a span must gather: to the end of its last tile."""
-    return -(-(position + count) // TILE) * TILE
+def _tiles(keys: int) -> int:
+    return -(-keys // TILE)
 
 
-@lru_cache(maxsize=4096)
-def _later(count: int, rows: int, keys: int, shared: int) -> Tensor:
-    """Minus infinity where one of `count` rows (the last repeated up to `rows`) would see a key behind it."""
-    seen = torch.arange(rows).clamp_(max=count - 1)
-    mask = torch.zeros(rows, keys).masked_fill_(torch.arange(keys)[None] > seen[:, None], float("-inf"))
-    return mask.repeat_interleave(shared, 0)
+def _tables(spans: Sequence[Span], blocks: int) -> Tensor:
+    """The spans' block tables, cut or padded to one length."""
+    tables = np.full((len(spans), blocks), NULL_BLOCK)
+    for row, span in enumerate(spans):
+        used = span.table[:blocks]
+        tables[row, : len(used)] = used
+    return torch.from_numpy(tables)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -146,21 +214,25 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def _least_rows(heads: Heads) -> int | None:
-    """From how many decode rows on every count gives a row the same bits, for any number of masked tiles behind."""
+    """From how many decode rows on every count gives a row the same bits, for any number of masked tiles behind.
+
+    The row stands in every place of a group of sequences, so that company in the batch is tried too.
+    """
     generator = torch.Generator().manual_seed(2)
-    kv = torch.randn(5 * TILE, 2, heads.key, heads.size, generator=generator)
+    keys, values = torch.randn(2, heads.key, 5 * TILE, heads.size, generator=generator)
     query = torch.randn(heads.key, 1, heads.shared, heads.size, generator=generator)
 
-    def row(count: int, tiles: int) -> Tensor:
-        folded = query.expand(-1, count, -1, -1).reshape(heads.key, -1, heads.size)
-        scores = torch.bmm(folded, kv[: tiles * TILE, 0].permute(1, 2, 0))
-        scores[:, :, 91:] = float("-inf")
-        out = torch.bmm(torch.softmax(scores, -1), kv[: tiles * TILE, 1].transpose(0, 1))
-        return out.view(heads.key, count, -1)
+    def rows(count: int, tiles: int, sequences: int) -> Tensor:
+        mask = torch.zeros(1, 1, tiles * TILE)
+        mask[..., 91:] = float("-inf")
+        seen, weighed = (side[:, None, : tiles * TILE].repeat(1, sequences, 1, 1).flatten(0, 1) for side in (keys, values))
+        q = query[:, None].expand(-1, sequences, count, -1, -1).reshape(len(seen), -1, heads.size)
+        out = torch.bmm(torch.baddbmm(mask, q, seen.transpose(1, 2)).softmax(-1), weighed)
+        return out.view(heads.key, sequences * count, -1)
 
-    want, least = row(_MOST_ROWS, 2)[:, :1], None
+    want, least = rows(_MOST_ROWS, 2, 1)[:, :1], None
     for count in range(_MOST_ROWS, 0, -1):
-        if not all(bool((row(count, tiles) == want).all()) for tiles in (2, 3, 5)):
+        if not all(bool((rows(count, tiles, many) == want).all()) for tiles in (2, 3, 5) for many in (1, 2, 7)):
             break
         least = count
     return least

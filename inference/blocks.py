@@ -4,11 +4,14 @@ A full block is known by the hash of its parent's hash and its tokens; the first
 request's salt, so requests with other salts or weights never meet. A hit also compares tokens, parent and salt: a
 collision is a miss, not somebody else's data. A parent is never evicted before its cached child: whoever holds a child
 holds its parents, and a request's blocks are freed tail first.
+
+No salt (a team, behind the gateway) pushes the others out: where blocks lack, one whose idle blocks exceed its `share`
+of the pool loses its oldest first; as long as nobody else needs them it may fill the pool.
 """
 
 import hashlib
 import struct
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -51,8 +54,10 @@ class _Entry:
     """What a cached block holds; `parent` is a block, or the salt for a first block."""
 
     block_hash: bytes
+    parent_hash: bytes
     parent: int | str
     tokens: tuple[int, ...]
+    salt: str
 
 
 @dataclass(slots=True)
@@ -64,6 +69,7 @@ class Chain:
 
     block_hash: bytes
     parent: int | str
+    salt: str
     generation: int
     length: int = 0
     broken: bool = False
@@ -85,6 +91,7 @@ class BlockPool:
     blocks: int
     identity: str = ""
     digest: Hash = field(default=lambda data: hashlib.sha256(data).digest())
+    share: float = 0.5
 
     def __post_init__(self) -> None:
         self._refs = [0] * (self.blocks + 1)
@@ -92,6 +99,8 @@ class BlockPool:
         self._by_hash: dict[bytes, int] = {}
         self._empty: deque[int] = deque(range(1, self.blocks + 1))
         self._idle: OrderedDict[int, None] = OrderedDict()  # cached, nobody holds them; next victim first
+        self._idle_of: dict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)  # the same by salt
+        self._greedy: set[str] = set()  # salts with more idle blocks than their share
         self.events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
         self._sequence = 0
         self._generation = 0
@@ -113,7 +122,7 @@ class BlockPool:
     def chain(self, salt: str) -> Chain:
         """The start of a request's chain."""
         root = self.digest(_framed(self.identity) + _framed(salt))
-        return Chain(root, salt, self._generation)
+        return Chain(root, salt, salt, self._generation)
 
     def match(self, chain: Chain, tokens: Sequence[int]) -> int | None:
         """Take the cached block that holds these tokens next in the chain: it is then held, and the chain moves on."""
@@ -138,7 +147,7 @@ class BlockPool:
         if block_hash in self._by_hash:
             chain.broken = True
             return block
-        self._entries[block] = _Entry(block_hash, chain.parent, tuple(tokens))
+        self._entries[block] = _Entry(block_hash, chain.block_hash, chain.parent, tuple(tokens), chain.salt)
         self._by_hash[block_hash] = block
         self._say(BlockStored(self._sequence, block_hash, chain.block_hash, tuple(tokens)))
         _advance(chain, block_hash, block)
@@ -153,7 +162,7 @@ class BlockPool:
     def hold(self, block: int) -> None:
         """One more holder of a cached block."""
         if self._refs[block] == 0:
-            del self._idle[block]
+            self._forget_idle(block, self._entries[block].salt)
         self._refs[block] += 1
 
     def release(self, table: Sequence[int]) -> None:
@@ -161,19 +170,32 @@ class BlockPool:
         for block in reversed(table):
             self._refs[block] -= 1
             if self._refs[block] == 0:
-                if block in self._entries:
-                    self._idle[block] = None
+                if (entry := self._entries.get(block)) is not None:
+                    self._idle[block] = self._idle_of[entry.salt][block] = None
+                    self._weigh(entry.salt)
                 else:
                     self._empty.appendleft(block)
 
     def clear(self) -> None:
         """Forget every cached block; held ones stay with their holders but are no longer found."""
         self._empty.extend(self._idle)
-        self._idle.clear()
+        for store in (self._idle, self._idle_of, self._greedy):
+            store.clear()
         self._entries.clear()
         self._by_hash.clear()
         self._generation += 1
         self._say(AllBlocksCleared(self._sequence))
+
+    def since(self, sequence: int) -> list[Event] | None:
+        """The events from a number on; None if some of them are forgotten already."""
+        missed = self._sequence - sequence
+        return None if not 0 <= missed <= len(self.events) else list(self.events)[len(self.events) - missed :]
+
+    def snapshot(self) -> list[Event]:
+        """Events that build the present content from nothing, parents first, all with the number of the last one."""
+        now = self._sequence - 1
+        stored = (BlockStored(now, e.block_hash, e.parent_hash, e.tokens) for e in self._entries.values())
+        return [AllBlocksCleared(now), *stored]
 
     def cached_hashes(self) -> dict[bytes, tuple[int, ...]]:
         """All that can be hit: hash to tokens."""
@@ -186,12 +208,26 @@ class BlockPool:
         if self._empty:
             block = self._empty.popleft()
         else:
-            block, _ = self._idle.popitem(last=False)
+            block = next(iter(self._idle_of[next(iter(self._greedy))] if self._greedy else self._idle))
             entry = self._entries.pop(block)
+            self._forget_idle(block, entry.salt)
             del self._by_hash[entry.block_hash]
             self._say(BlockRemoved(self._sequence, entry.block_hash))
         self._refs[block] = 1
         return block
+
+    def _forget_idle(self, block: int, salt: str) -> None:
+        del self._idle[block], self._idle_of[salt][block]
+        self._weigh(salt)
+
+    def _weigh(self, salt: str) -> None:
+        idle = len(self._idle_of[salt])
+        if idle > self.share * self.blocks:
+            self._greedy.add(salt)
+        else:
+            self._greedy.discard(salt)
+        if not idle:
+            del self._idle_of[salt]
 
     def _hash(self, chain: Chain, tokens: Sequence[int]) -> bytes:
         return self.digest(chain.block_hash + struct.pack(f"<{len(tokens)}i", *tokens))

@@ -11,13 +11,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from inference.attention import NULL_BLOCK, Span, keys_needed
+from inference.attention import Span
 from inference.blocks import BLOCK, BlockPool
+from inference.grammar import Grammar
 from inference.metrics import Metrics
 from inference.model import Batch, Llama
 from inference.sampling import Logprob, Sampler, Sampling
@@ -25,6 +28,7 @@ from inference.scheduler import FAST, STANDARD, Lane, Limits, Request, Scheduler
 from inference.tokenizer import StreamDecoder, Tokenizer
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Ask:
     salt: str = ""
     priority: int = 0
     ignore_eos: bool = False
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How much may wait."""
+    """How much may wait in each lane: a flood in one does not shut out the other."""
 
     requests: int = 64
     tokens: int = 262_144
@@ -177,7 +182,7 @@ class Engine:
         if self._stopping:
             raise Stopped
         self._refuse_if_full(ask)
-        sampler = Sampler(ask.sampling, ask.prompt)
+        sampler = Sampler(ask.sampling, ask.prompt, ask.grammar)
         decoder = StreamDecoder(self.tokenizer, ask.stops, ask.cut)
         request = Request(name, list(ask.prompt), ask.most, ask.lane, time.monotonic(), ask.salt, ask.priority)
         job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop(), asyncio.Queue())
@@ -199,10 +204,24 @@ class Engine:
             self._commands.append(self.scheduler.pool.clear)
             self._wake.notify()
 
+    async def between_steps(self, call: Callable[[], T]) -> T:
+        """What `call` gives when the engine's thread runs it before the next step: the way to look at its state."""
+        loop, answer = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def run() -> None:
+            found = call()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle_future, answer, found)
+
+        with self._wake:
+            self._commands.append(run)
+            self._wake.notify()
+        return cast(T, await answer)
+
     def load(self) -> Load:
         """How busy it is, without waiting for the step."""
         counts = self.scheduler.pool.counts()
-        waiting = [*self.scheduler.waiting, *(job.request for job in list(self._inbox))]
+        waiting = self._waiting()
         running = list(self.scheduler.running)
         return Load(
             running=_by_lane(running),
@@ -215,15 +234,19 @@ class Engine:
         )
 
     def _refuse_if_full(self, ask: Ask) -> None:
-        load = self.load()
-        if sum(load.waiting.values()) >= self._door.requests:
+        waiting = [request for request in self._waiting() if request.lane is ask.lane]
+        tokens = sum(len(request.tokens) for request in waiting)
+        if len(waiting) >= self._door.requests:
             reason = "requests"
-        elif load.waiting_tokens and load.waiting_tokens + len(ask.prompt) > self._door.tokens:
+        elif tokens and tokens + len(ask.prompt) > self._door.tokens:
             reason = "tokens"
         else:
             return
         self.metrics.add("admission_rejections_total", reason=reason)
-        raise QueueFull(reason, max(1, round(load.waiting_tokens / max(1.0, self._prefill_speed))))
+        raise QueueFull(reason, max(1, round(tokens / max(1.0, self._prefill_speed))))
+
+    def _waiting(self) -> list[Request]:
+        return [*self.scheduler.waiting, *(job.request for job in list(self._inbox))]
 
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
@@ -285,9 +308,7 @@ class Engine:
             places = np.arange(work.start, work.start + count)
             table = np.array(work.request.table, np.int64)
             slots.append(table[places // BLOCK] * BLOCK + places % BLOCK)
-            needed = keys_needed(work.start, count) // BLOCK
-            table = np.pad(table[:needed], (0, max(0, needed - len(table))), constant_values=NULL_BLOCK)
-            spans.append(Span(row, count, work.start, torch.from_numpy(table), work.decode))
+            spans.append(Span(row, count, work.start, work.request.table, work.decode))
             ids += work.tokens
             positions += places.tolist()
             if work.samples:
@@ -323,6 +344,8 @@ class Engine:
             text += job.decoder.push(token)
             if job.decoder.stopped:
                 return text, kept, "stop"
+            if job.ask.grammar is not None and job.ask.grammar.complete and kept == len(tokens):
+                return text + job.decoder.finish(), kept, "stop"
             if job.request.output + kept >= job.request.most:
                 text += job.decoder.finish()
                 return text, kept, "stop" if job.decoder.stopped else "length"
@@ -390,6 +413,11 @@ class Engine:
         self.metrics.add("computed_rows_total", prefill, kind="prefill")
         if prefill >= 64:
             self._prefill_speed += 0.1 * (prefill / seconds - self._prefill_speed)
+
+
+def _settle_future(answer: "asyncio.Future[Any]", found: object) -> None:
+    if not answer.done():
+        answer.set_result(found)
 
 
 def _by_lane(requests: Sequence[Request]) -> dict[str, int]:

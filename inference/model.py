@@ -30,6 +30,8 @@ class Batch:
 class _Layer:
     attn_norm: Tensor
     qkv: Linear
+    bias: Tensor | None
+    head_norm: Tensor | None
     out: Linear
     ffn_norm: Tensor
     gate_up: Linear
@@ -51,7 +53,7 @@ class Llama:
         self._head = Linear(head, self.choice.kind, self.groups)
         self._embedding = embedding.dense if self.choice.kind == "fp32" else embedding.dense.half()
         self._norm = weights.vector("output_norm.weight")
-        self._cos, self._sin = _rotary(config)
+        self._rotary = _rotary(config)
 
     @property
     def groups(self) -> RowGroups:
@@ -64,17 +66,23 @@ class Llama:
 
     def forward(self, batch: Batch, cache: KVCache) -> Tensor:
         """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
-        eps, width = self.config.eps, (self.config.width,)
+        eps, width, heads = self.config.eps, (self.config.width,), self.heads
+        turned = heads.query + heads.key
         x = self._embedding[batch.ids].float()
-        cos, sin = self._cos[batch.positions][:, None], self._sin[batch.positions][:, None]
+        turns = self._turns(batch.positions)
+        plan = self.attention.plan(batch.spans, cache)
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
-            q, kv = self._split(qkv, cos, sin)
-            cache.write(index, batch.slots, kv)
-            attended = self.attention(index, q, cache, batch.spans)
-            x = x + layer.out(attended.view(-1, *width))
+            rows = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
+            if layer.bias is not None:
+                rows += layer.bias
+            rows = rows.view(len(x), -1, heads.size)
+            if layer.head_norm is not None:
+                rows[:, :turned] = F.rms_norm(rows[:, :turned], (heads.size,), None, eps) * layer.head_norm
+            torch.view_as_complex(rows[:, :turned].view(len(x), turned, heads.size // 2, 2)).mul_(turns)
+            cache.write(index, batch.slots, rows[:, heads.query :])
+            x += layer.out(self.attention(index, rows[:, : heads.query], cache, plan))
             gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
-            x = x + layer.down(F.silu(gate).mul_(up))
+            x += layer.down(F.silu(gate).mul_(up))
         return self.logits(x[batch.wanted])
 
     def logits(self, x: Tensor) -> Tensor:
@@ -85,14 +93,12 @@ class Llama:
         x = F.pad(x, (0, 0, 0, self.groups.padded(rows) - rows))
         return self._head(F.rms_norm(x, (self.config.width,), self._norm, self.config.eps))[:rows]
 
-    def _split(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Fused rows to rotated queries, and rotated keys beside values."""
-        queries, keys, size = self.heads.query, self.heads.key, self.heads.size
-        rows = qkv.view(-1, queries + 2 * keys, size)
-        low, high = rows[:, : queries + keys].chunk(2, -1)
-        turned = torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
-        kv = torch.stack((turned[:, queries:], rows[:, queries + keys :]), 1)
-        return turned[:, :queries].contiguous(), kv
+    def _turns(self, positions: Tensor) -> Tensor:
+        """What to multiply queries and keys with, as complex pairs: the rotation, and for queries the scale as well."""
+        heads = self.heads
+        turns = self._rotary[positions][:, None].repeat(1, heads.query + heads.key, 1)
+        turns[:, : heads.query] *= heads.size**-0.5
+        return turns
 
     def _layer(self, weights: Weights, index: int) -> _Layer:
         def name(part: str) -> str:
@@ -101,11 +107,23 @@ class Llama:
         return _Layer(
             attn_norm=weights.vector(name("attn_norm")),
             qkv=self._linear(weights, name("attn_q"), name("attn_k"), name("attn_v")),
+            bias=self._bias(weights, index),
+            head_norm=self._head_norm(weights, name("attn_q_norm"), name("attn_k_norm")),
             out=self._linear(weights, name("attn_output")),
             ffn_norm=weights.vector(name("ffn_norm")),
             gate_up=self._linear(weights, name("ffn_gate"), name("ffn_up")),
             down=self._linear(weights, name("ffn_down")),
         )
+
+    def _bias(self, weights: Weights, index: int) -> Tensor | None:
+        names = [f"blk.{index}.attn_{part}.bias" for part in "qkv"]
+        return torch.cat([weights.vector(name) for name in names]) if weights.has(names[0]) else None
+
+    def _head_norm(self, weights: Weights, q: str, k: str) -> Tensor | None:
+        """Norm weights of every query and key head, [heads, size]."""
+        if not weights.has(q):
+            return None
+        return torch.cat((weights.vector(q).expand(self.heads.query, -1), weights.vector(k).expand(self.heads.key, -1)))
 
     def _linear(self, weights: Weights, *names: str) -> Linear:
         return Linear(weights.matrix(*names), self.choice.kind, self.groups)
@@ -122,9 +140,11 @@ def _choose(weights: Weights, kind: str) -> Choice:
     return choose(kind, samples)
 
 
-def _rotary(config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for every position, [context, half a head], computed in float64."""
+def _rotary(config: ModelConfig) -> Tensor:
+    """A complex number of length 1 for every position and pair, [context, half a head], computed in float64."""
     half = config.head_size // 2
     speeds = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+    if config.rope is not None:
+        speeds = config.rope.apply(speeds)
     angles = torch.arange(config.context, dtype=torch.float64)[:, None] * speeds
-    return angles.cos().float(), angles.sin().float()
+    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)

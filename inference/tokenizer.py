@@ -18,9 +18,13 @@ from inference.gguf import BadValue, MissingKey
 
 _NORMAL, _CONTROL, _USER = 1, 3, 4
 # tokenizer.ggml.pre -> the pattern that cuts text before byte pairs are merged
-_PATTERNS = {
+PATTERNS = {
     "smollm": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+",
     "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "llama-bpe": (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
 }
 
 
@@ -30,9 +34,10 @@ class ChatFormat:
 
     start: str
     end: str
-    system: str
+    system: str | None
 
 
+CHATML = ChatFormat("<|im_start|>", "<|im_end|>", None)
 # sha256 of the template text in the file -> what it means
 _FORMATS = {
     "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788": ChatFormat(
@@ -52,18 +57,18 @@ class Turn:
 class Tokenizer:
     """Built from a file's metadata; `eos` ends an answer."""
 
-    def __init__(self, meta: Mapping[str, Any]) -> None:
+    def __init__(self, meta: Mapping[str, Any], chat_format: ChatFormat | None = None) -> None:
         for key in ("tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"):
             if key not in meta:
                 raise MissingKey(f"metadata has no {key!r}")
         if meta["tokenizer.ggml.model"] != "gpt2":
             raise BadValue(f"tokenizer {meta['tokenizer.ggml.model']!r} is not byte-level BPE (gpt2)")
-        pattern = _PATTERNS.get(meta.get("tokenizer.ggml.pre", ""))
+        pattern = PATTERNS.get(meta.get("tokenizer.ggml.pre", ""))
         if pattern is None:
             raise BadValue(f"pre-tokenizer {meta.get('tokenizer.ggml.pre')!r} is unknown")
         tokens, kinds = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
         ranks, special = _vocabulary(tokens, kinds)
-        self._encoding = tiktoken.Encoding("gguf", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+        self.encoding = tiktoken.Encoding("gguf", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
         self._unwritable = _unwritable(ranks)
         self._bytes = [b""] * len(tokens)
         for piece, index in ranks.items():
@@ -71,19 +76,19 @@ class Tokenizer:
         self.size = len(tokens)
         self.special = special
         self.eos: int = meta["tokenizer.ggml.eos_token_id"]
-        self.format = _chat_format(meta.get("tokenizer.chat_template"))
+        self.format = chat_format or _chat_format(meta.get("tokenizer.chat_template"))
         if self.format.start not in special or self.format.end not in special:
             raise BadValue("the chat format's control tokens are not in the vocabulary")
         self._start, self._end = special[self.format.start], special[self.format.end]
 
     def encode(self, text: str) -> list[int]:
         """Plain text: nothing in it becomes a control token; characters the vocabulary cannot write become U+FFFD."""
-        return self._encoding.encode_ordinary(self._unwritable.sub("\ufffd", text))
+        return self.encoding.encode_ordinary(self._unwritable.sub("\ufffd", text))
 
     def encode_chat(self, turns: Sequence[Turn], opening: Sequence[str] = ()) -> list[int]:
         """A conversation, then the header of the answer, then what the answer is made to begin with."""
         ids: list[int] = []
-        if not turns or turns[0].role != "system":
+        if self.format.system is not None and (not turns or turns[0].role != "system"):
             turns = (Turn("system", (self.format.system,)), *turns)
         for turn in turns:
             ids += [self._start, *self.encode(turn.role + "\n")]
@@ -111,9 +116,7 @@ class StreamDecoder:
     `cut` may end the text too: it sees all text so far and answers where to end it, or None.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, stops: Sequence[str] = (), cut: Callable[[str], int | None] | None = None
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), cut: Callable[[str], int | None] | None = None) -> None:
         self._tokenizer, self._stops, self._cut = tokenizer, tuple(stops), cut
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
@@ -211,5 +214,7 @@ def _unicode_to_byte() -> dict[str, int]:
 def _chat_format(template: object) -> ChatFormat:
     digest = hashlib.sha256(str(template).encode()).hexdigest()
     if digest not in _FORMATS:
-        raise BadValue(f"no chat format is known for the template with sha256 {digest}")
+        raise BadValue(
+            f"no chat format is known for the template with sha256 {digest}; if it is ChatML, say --chat-format chatml"
+        )
     return _FORMATS[digest]

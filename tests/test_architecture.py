@@ -12,6 +12,7 @@ SOURCES = [path.relative_to(ROOT) for name in ("gateway", "router_policies", "in
 HEAVY = ("torch", "numpy", "streamlit", "tiktoken", "alembic", "redis", "pandas", "plotly")
 WITHOUT = {
     "gateway/app.py": "each test in tests/flow starts it",
+    "gateway/audit.py": "tests/flow/test_roles.py reads the trail",
     "gateway/attempt.py": "tests/flow/test_faults.py is its table",
     "gateway/booking.py": "tests/flow/test_faults.py looks at what it books",
     "gateway/cli.py": "names the commands, which have their own",
@@ -22,14 +23,18 @@ WITHOUT = {
     "gateway/leash.py": "tests/test_up.py",
     "gateway/metrics.py": "tests/flow/test_front.py reads what it renders",
     "gateway/passage.py": "tests/flow",
+    "gateway/people_table.py": "tests/flow/test_roles.py",
     "gateway/pipeline.py": "tests/flow is about nothing else",
     "gateway/relay.py": "tests/flow/test_hang_up.py",
     "gateway/serve.py": "tests/flow/test_process.py",
     "gateway/services.py": "fields only",
+    "gateway/spent.py": "tests/flow/test_budgets.py: what was spent before a start",
+    "gateway/watch.py": "tests/flow/test_replicas.py",
     "gateway/backends/exchange.py": "tests/backends/test_wire.py: the two are one client",
     "gateway/backends/fleet.py": "tests/flow/test_policy.py sees its lanes",
     "gateway/backends/http.py": "tests/backends/test_wire.py speaks through it",
     "gateway/backends/probe.py": "tests/flow/test_faults.py sees lanes cool",
+    "gateway/missed.py": "tests/commands/test_report.py sees what it books",
     "gateway/normalize/system.py": "tests/normalize/test_billing.py has its shapes",
     "gateway/normalize/view.py": "tests/normalize/views.py checks it on every request of those tests",
     "gateway/workers/errors.py": "tests/workers/test_supervisor.py", "gateway/workers/far.py": "tests/workers/test_supervisor.py",
@@ -38,10 +43,11 @@ WITHOUT = {
     "gateway/web/admin.py": "tests/flow/test_front.py", "gateway/web/errors.py": "tests/flow/test_front.py",
     "gateway/web/books.py": "tests/test_rerate.py and tests/reconcile ask through it",
     "gateway/web/front.py": "tests/flow/test_front.py", "gateway/web/health.py": "tests/flow/test_front.py",
+    "gateway/web/people.py": "tests/flow/test_roles.py", "gateway/web/sign_in.py": "tests/flow/test_roles.py",
     "gateway/web/routes.py": "tests/flow/test_front.py and test_relay.py",
 }  # fmt: skip
 """Source files that are tested through the whole gateway, and where."""
-THEIRS = ("gateway/commands", "gateway/core", "gateway/demo", "gateway/dialects", "gateway/budgets", "gateway/ledger", "gateway/metering", "gateway/reconcile",
+THEIRS = ("gateway/backends/engines", "gateway/commands", "gateway/core", "gateway/demo", "gateway/dialects", "gateway/budgets", "gateway/ledger", "gateway/metering", "gateway/reconcile",
           "dashboard", "inference", "router_policies")  # fmt: skip
 """Folders whose tests are laid out by what they promise rather than by file."""
 

@@ -11,13 +11,16 @@ import hmac
 import re
 import secrets
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.core.call import Tenant
-from gateway.core.errors import Unauthorized
+from gateway.core.errors import Overloaded, Unauthorized
 from gateway.core.secret import Secret
 
+SEEN_US = 15 * 60 * 1_000_000
+"""How lately a key must have been used to go on while the database is away, microseconds."""
 _FORM = re.compile(r"tw_([a-z2-7]{10})_([A-Za-z0-9_-]{43})([0-9a-f]{6})", re.ASCII)
 _CHECKED_MOST = 50_000
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -37,6 +40,12 @@ class KeyRecord:
     created_us: int = 0
     expires_us: int | None = None
     revoked_us: int | None = None
+    user_id: str | None = None
+    budget: Mapping[str, Any] | None = None
+    """`limit_nanos`, `window` and `timezone` of what this key may spend."""
+    limits: Mapping[str, Any] | None = None
+    """`models`: patterns of those it may name."""
+    changed_us: int = 0
 
 
 def mint() -> tuple[str, Secret]:
@@ -63,33 +72,46 @@ def _check(body: str) -> str:
 
 
 class KeyRing:
-    """All keys in memory; `tenant` is a digest and a dictionary look-up."""
+    """All keys in memory; `tenant` is a digest and a dictionary look-up.
+
+    `stale` is set while the database that would tell of revocations is away: then only keys that were used in the last
+    quarter of an hour go on.
+    """
 
     def __init__(self, pepper: bytes, records: Iterable[KeyRecord] = ()) -> None:
+        self.stale = False
         self._pepper = pepper
         self._records: dict[str, KeyRecord] = {}
         self._tenants: dict[str, Tenant] = {}
+        self._seen_us: dict[str, int] = {}
         self._checked: dict[bytes, KeyRecord] = {}
         """Plain digests of keys that were found right since the content last changed: the HMAC is not computed each time."""
-        self.replace(records)
+        self.put(*records)
 
-    def replace(self, records: Iterable[KeyRecord]) -> None:
-        """Swaps the whole content at once."""
-        self._records = {record.id: record for record in records}
-        self._tenants = {r.id: _tenant(r) for r in self._records.values()}
-        self._checked = {}
-
-    def put(self, record: KeyRecord) -> None:
-        self.replace([*(r for r in self._records.values() if r.id != record.id), record])
+    def put(self, *records: KeyRecord) -> None:
+        for record in records:
+            if self._records.get(record.id) != record:
+                self._records[record.id] = record
+                self._tenants[record.id] = _tenant(record)
+                self._checked.clear()
 
     def records(self) -> list[KeyRecord]:
         return sorted(self._records.values(), key=lambda r: r.created_us)
+
+    def record(self, key_id: str) -> KeyRecord | None:
+        return self._records.get(key_id)
+
+    @property
+    def newest_us(self) -> int:
+        """When the latest change was made that is known here."""
+        return max((record.changed_us for record in self._records.values()), default=0)
 
     def digest(self, key: str) -> str:
         return digest(key, self._pepper)
 
     def tenant(self, presented: str | None, now_us: int) -> Tenant:
-        """Who a key belongs to. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one."""
+        """Who a key belongs to. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one; and
+        `Overloaded` where it cannot be known whether the key still holds."""
         mark = hashlib.sha256((presented or "").encode("utf-8", "replace")).digest()
         record = self._checked.get(mark)
         if record is None:
@@ -104,8 +126,21 @@ class KeyRing:
             raise Unauthorized("this API key was revoked; ask your team lead for a new one")
         if record.expires_us is not None and record.expires_us <= now_us:
             raise Unauthorized("this API key has expired; ask your team lead for a new one")
+        if self.stale and now_us - self._seen_us.get(record.id, 0) > SEEN_US:
+            refusal = Overloaded("the store of keys is away, and this key was not used lately", retry_after_s=5)
+            refusal.code = "key_store_unavailable"
+            raise refusal
+        self._seen_us[record.id] = now_us
         return self._tenants[record.id]
 
 
 def _tenant(record: KeyRecord) -> Tenant:
-    return Tenant(team=record.team, project=record.project, key_id=record.id, admin=record.role == "admin")
+    return Tenant(
+        team=record.team,
+        project=record.project,
+        key_id=record.id,
+        user=record.user_id,
+        admin=record.role == "admin",
+        lead=record.role == "lead",
+        models=tuple((record.limits or {}).get("models", ())),
+    )

@@ -3,14 +3,18 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
 
 import click
 from rich.table import Table
 
 from gateway.commands.remote import Remote, options, print_json, print_table
 
+F = TypeVar("F", bound=Callable[..., Any])
+_WINDOWS = ("day", "week", "month", "total")
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 
@@ -20,19 +24,29 @@ def group() -> None:
     """Virtual keys: who may call, for which team."""
 
 
+def _narrowing(command: F) -> F:
+    """Options by which a key is narrowed."""
+    expires = click.option("--expires", help="30d, 12h, 2w, or a day such as 2027-01-31")
+    budget = click.option("--budget", metavar="USD[/WINDOW]", help="what this key may spend: 50, 2.50/day, 20/week, 900/total")
+    zone = click.option("--timezone", default="UTC", show_default=True, help="zone in which the budget's window begins")
+    models = click.option("--models", help="comma-separated patterns of the models that it may name")
+    return expires(budget(zone(models(command))))
+
+
 @group.command()
 @click.option("--team", required=True, help="whose key it is: the name in the team's policy file")
 @click.option("--project", help="project within the team")
 @click.option("--name", default="", help="what it is for")
 @click.option("--role", type=click.Choice(["member", "lead", "admin"]), default="member", show_default=True)
-@click.option("--expires", help="30d, 12h, 2w, or a day such as 2027-01-31")
+@click.option("--user", help="the person it is for: an id of `tollway users list`")
+@_narrowing
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @options
 def create(
-    remote: Remote, team: str, project: str | None, name: str, role: str, expires: str | None, as_json: bool
+    remote: Remote, team: str, project: str | None, name: str, role: str, user: str | None, as_json: bool, **narrowing: Any
 ) -> None:
     """Make a key. Its secret is shown once, now."""
-    wish = {"team": team, "project": project, "name": name, "role": role, "expires_us": _expiry(expires)}
+    wish = {"team": team, "project": project, "name": _printable(name), "role": role, "user_id": user, **_narrowed(**narrowing)}
     made = remote.ask("POST", "/tollway/admin/keys", json=wish)
     if as_json:
         print_json(made)
@@ -61,6 +75,24 @@ def list_(remote: Remote, as_json: bool) -> None:
 
 @group.command()
 @click.argument("key_id")
+@click.option("--name", help="what it is for")
+@_narrowing
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@options
+def change(remote: Remote, key_id: str, name: str | None, as_json: bool, **narrowing: Any) -> None:
+    """Another name, expiry, budget or models for a key; what is not named stays. KEY_ID stands in `tollway keys list`."""
+    wish = _narrowed(**narrowing) | ({} if name is None else {"name": _printable(name)})
+    if not wish:
+        raise click.UsageError("name what to change: --name, --expires, --budget or --models")
+    record = remote.ask("PATCH", f"/tollway/admin/keys/{key_id}", json=wish)
+    if as_json:
+        print_json(record)
+        return
+    click.echo(f"key {record['id']} of team {record['team']}: {', '.join(sorted(wish))} changed")
+
+
+@group.command()
+@click.argument("key_id")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @options
 def revoke(remote: Remote, key_id: str, as_json: bool) -> None:
@@ -81,6 +113,38 @@ def _expiry(text: str | None) -> int | None:
         return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no time; write 30d, 12h, 2w or 2027-01-31", param_hint="--expires") from None
+
+
+def _narrowed(
+    expires: str | None, budget: str | None, timezone: str, models: str | None
+) -> dict[str, Any]:
+    """What was said of it, in the words of the admin paths."""
+    said: dict[str, Any] = {}
+    if expires is not None:
+        said["expires_us"] = _expiry(expires)
+    if budget is not None:
+        said["budget"] = _budget(budget, timezone)
+    if models is not None:
+        said["limits"] = {"models": [name.strip() for name in models.split(",") if name.strip()]}
+    return said
+
+
+def _budget(text: str, timezone: str) -> dict[str, Any]:
+    amount, _, window = text.partition("/")
+    try:
+        nanos = Decimal(amount.strip().lstrip("$")) * 10**9
+    except InvalidOperation:
+        nanos = Decimal(-1)
+    if not nanos.is_finite() or nanos < 0 or nanos != nanos.to_integral_value() or (window or "month") not in _WINDOWS:
+        wrong = f"{text!r} is no budget; write 50, 2.50/day, 20/week or 900/total"
+        raise click.BadParameter(wrong, param_hint="--budget")
+    return {"limit_nanos": int(nanos), "window": window or "month", "timezone": timezone}
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise click.BadParameter("has characters that do not print", param_hint="--name")
+    return text
 
 
 def _day(us: int | None) -> str:

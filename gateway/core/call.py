@@ -12,7 +12,12 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     team: str
     key_id: str
     project: str | None = None
+    user: str | None = None
     admin: bool = False
+    lead: bool = False
+    """May look after the team's keys, projects and people."""
+    models: tuple[str, ...] = ()
+    """Patterns of the models that the key may name; none: all that the team's policy allows."""
 
 
 class Sketch(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,8 @@
-"""Waiting times: exact percentiles (nearest rank: a time that really occurred) and histograms, computed in SQL."""
+"""Waiting times: percentiles by nearest rank and histograms, computed in SQL.
+
+Over up to `EXACT_UP_TO` attempts percentiles are exact, each a time that really occurred. Over more they come from bins of the
+roll-up, 12 % wide: the rank decides the bin and the place in it, `exact` is false, and a figure is off by less than a bin.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -6,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Select, SmallInteger, and_, case, func, literal_column, select
 
 from gateway.ledger.measures import IS_ATTEMPT
 from gateway.ledger.slices import MAX_ROWS, Dimension, Slice
@@ -15,7 +19,7 @@ from gateway.ledger.tables import LEDGER
 C = LEDGER.c
 Of = Literal["first_token", "total", "per_token"]
 _WHOLE = C.status.in_(("ok", "unpriced"))
-_SPANS: Mapping[Of, tuple[ColumnElement[Any], ColumnElement[bool]]] = {
+SPANS: Mapping[Of, tuple[ColumnElement[Any], ColumnElement[bool]]] = {
     "first_token": (C.first_token_ms, C.first_token_ms.is_not(None)),
     "total": (C.total_ms, _WHOLE),
     "per_token": (
@@ -24,9 +28,12 @@ _SPANS: Mapping[Of, tuple[ColumnElement[Any], ColumnElement[bool]]] = {
     ),
 }
 """What is measured, and on which attempts: totals only of answers that came to their end."""
-_STEPS = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
-EDGES = tuple(step * 10**power for power in range(6) for step in _STEPS)
-"""Bounds of the histogram's bars in milliseconds, ten to a decade, 1 ms to 800 s."""
+EXACT_UP_TO = 20_000
+_STEPS = (1, 1.12, 1.25, 1.4, 1.6, 1.8, 2, 2.25, 2.5, 2.8, 3.2, 3.6, 4, 4.5, 5, 5.6, 6.3, 7.1, 8, 9)
+FINE = tuple(round(step * 10**power, 6) for power in range(6) for step in _STEPS)
+"""Bounds of the roll-up's bins in milliseconds, twenty to a decade, 1 ms to 900 s. Bin n lies below `FINE[n]`."""
+EDGES = FINE[::2]
+"""Bounds of the histogram's bars: two bins each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,7 @@ class Quantiles:
     p95: float
     p99: float
     max: float
+    exact: bool = True
 
     def json(self, by: Sequence[str]) -> dict[str, Any]:
         figures = asdict(self)
@@ -57,7 +65,7 @@ class Bar:
 
 
 def quantiles_query(by: Sequence[Dimension], part: Slice, of: Of) -> Select[Any]:
-    ms, condition = _SPANS[of]
+    ms, condition = SPANS[of]
     keys = [dimension.sql for dimension in by]
     ranked = part.apply(
         select(
@@ -86,18 +94,69 @@ def quantiles(by: Sequence[Dimension], rows: Sequence[Mapping[str, Any]]) -> lis
     return sorted(found, key=lambda q: tuple(text or "" for text in q.key))
 
 
+def BIN(ms: ColumnElement[Any]) -> ColumnElement[int]:
+    """SQL: the number of the bin, found by halving."""
+    return _halve(ms, 0, len(FINE))
+
+
+def _halve(ms: ColumnElement[Any], low: int, high: int) -> ColumnElement[Any]:
+    if low == high:
+        return literal_column(str(low), SmallInteger)
+    middle = (low + high) // 2
+    return case((ms < literal_column(str(FINE[middle])), _halve(ms, low, middle)), else_=_halve(ms, middle + 1, high))
+
+
 def histogram_query(by: Sequence[Dimension], part: Slice, of: Of) -> Select[Any]:
-    ms, condition = _SPANS[of]
-    bar = case(*[(ms < edge, n) for n, edge in enumerate(EDGES)], else_=len(EDGES)).label("bar")
-    counted = select(*[dimension.sql for dimension in by], bar, func.count().label("count"))
+    """Attempts by bin."""
+    ms, condition = SPANS[of]
+    bin_ = BIN(ms).label("bin")
+    counted = select(*[dimension.sql for dimension in by], bin_, func.count().label("n"))
     query = part.apply(counted.where(IS_ATTEMPT, condition))
-    return query.group_by(*[literal_column(d.sql.name) for d in by], literal_column("bar")).limit(MAX_ROWS)
+    return query.group_by(*[literal_column(d.sql.name) for d in by], literal_column("bin")).limit(MAX_ROWS)
 
 
-def bars(by: Sequence[Dimension], rows: Sequence[Mapping[str, Any]]) -> list[Bar]:
+Bins = Mapping[tuple[str | None, ...], Mapping[int, int]]
+"""Key -> attempts by bin."""
+
+
+def bins(by: Sequence[Dimension], rows: Sequence[Mapping[str, Any]]) -> Bins:
+    found: dict[tuple[str | None, ...], dict[int, int]] = {}
+    for row in rows:
+        key = tuple(d.text(row[d.sql.name]) for d in by)
+        of_key = found.setdefault(key, {})
+        of_key[int(row["bin"])] = of_key.get(int(row["bin"]), 0) + int(row["n"])
+    return found
+
+
+def bars(found: Bins) -> list[Bar]:
     bounds = list(pairwise((None, *EDGES, None)))
-    found = [
-        (tuple(d.text(row[d.sql.name]) for d in by), int(row["bar"]), int(row["count"])) for row in rows
-    ]
-    found.sort(key=lambda item: (tuple(text or "" for text in item[0]), item[1]))
-    return [Bar(key=key, low_ms=bounds[n][0], high_ms=bounds[n][1], count=count) for key, n, count in found]
+    made: dict[tuple[tuple[str | None, ...], int], int] = {}
+    for key, counts in found.items():
+        for number, count in counts.items():
+            bar = (number + 1) // 2
+            made[key, bar] = made.get((key, bar), 0) + count
+    ordered = sorted(made.items(), key=lambda item: (tuple(text or "" for text in item[0][0]), item[0][1]))
+    return [Bar(key=key, low_ms=bounds[n][0], high_ms=bounds[n][1], count=count) for (key, n), count in ordered]
+
+
+def quantiles_of(found: Bins) -> list[Quantiles]:
+    """Percentiles as the bins tell them."""
+    made = []
+    for key, counts in found.items():
+        n, last = sum(counts.values()), max(counts)
+        p50, p95, p99 = (_at_rank(counts, -(-n * p // 100)) for p in (50, 95, 99))
+        made.append(Quantiles(key=key, count=n, p50=p50, p95=p95, p99=p99, max=_edges(last)[1], exact=False))
+    return sorted(made, key=lambda q: tuple(text or "" for text in q.key))
+
+
+def _at_rank(counts: Mapping[int, int], rank: int) -> float:
+    for number in sorted(counts):
+        if rank <= counts[number]:
+            low, high = _edges(number)
+            return round(low + (high - low) * (rank - 0.5) / counts[number], 3)
+        rank -= counts[number]
+    raise AssertionError("the rank lies within the counts")
+
+
+def _edges(number: int) -> tuple[float, float]:
+    return FINE[number - 1] if number else 0.0, FINE[number] if number < len(FINE) else FINE[-1] * 1.12

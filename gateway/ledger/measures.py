@@ -7,53 +7,78 @@ none and no correction gave it one; a sum that has such attempts and nothing pai
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import reduce
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, distinct, exists, func
+from sqlalchemy import ColumnElement, String, and_, case, distinct, exists, func
+from sqlalchemy import cast as sql_cast
 
 from gateway.core.money import usd
-from gateway.core.usage import WRITE_TTLS
+from gateway.ledger.rollup_tables import MONEY, RATES, WRITES
 from gateway.ledger.tables import LEDGER
 
 C = LEDGER.c
 _later = LEDGER.alias("later")
 
 IS_ATTEMPT = C.kind == "attempt"
-_WRITTEN = sum((func.coalesce(C[f"write_{ttl}"], 0) for ttl in WRITE_TTLS[1:]), func.coalesce(C[f"write_{WRITE_TTLS[0]}"], 0))
 _PREDICTED = and_(IS_ATTEMPT, C.predicted_read_tokens > 0)
 _UNPRICED = and_(
     IS_ATTEMPT, C.cost_nanos.is_(None), ~exists().where(and_(_later.c.corrects == C.id, _later.c.cost_nanos.is_not(None)))
 )
 
 
-def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+def _flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return case((condition, 1), else_=0)
 
 
-def _sum(value: Any, condition: ColumnElement[bool] | None = None) -> ColumnElement[int]:
-    return func.coalesce(func.sum(value if condition is None else case((condition, value), else_=0)), 0)
+def _nanos(picos: ColumnElement[Any]) -> ColumnElement[int]:
+    return func.coalesce(picos, 0) // 1_000
 
 
-MEASURES: Mapping[str, ColumnElement[Any]] = {
+def _total(parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:
+    return reduce(operator.add, parts)
+
+
+PER_ENTRY: Mapping[str, ColumnElement[Any]] = {
+    "attempts": _flag(IS_ATTEMPT),
+    "failed": _flag(and_(IS_ATTEMPT, C.status.not_in(("ok", "unpriced")))),
+    "retries": _flag(and_(IS_ATTEMPT, C.attempt > 1)),
+    "estimated": _flag(and_(IS_ATTEMPT, C.tokens_from.in_(("estimate", "mixed")))),
+    "uncached": func.coalesce(C.uncached, 0),
+    "cache_read": func.coalesce(C.cache_read, 0),
+    **{name: func.coalesce(C[name], 0) for name in WRITES},
+    "output": func.coalesce(C.output, 0),
+    "reasoning": func.coalesce(C.reasoning, 0),
+    "cost_nanos": C.cost_nanos,
+    "uncached_cost_nanos": func.coalesce(C.uncached_cost_nanos, C.cost_nanos),
+    "expected": _flag(_PREDICTED),
+    "missed": _flag(and_(_PREDICTED, func.coalesce(C.cache_read, 0) == 0)),
+    "predicted_read": case((_PREDICTED, C.predicted_read_tokens), else_=0),
+    "expected_read": case((_PREDICTED, func.coalesce(C.cache_read, 0)), else_=0),
+    "uncached_nanos": _nanos(C.uncached * RATES.c.input),
+    "cache_read_nanos": _nanos(C.cache_read * RATES.c.cached),
+    "cache_write_nanos": _nanos(_total(func.coalesce(C[name] * RATES.c[name], 0) for name in WRITES)),
+    "output_nanos": _nanos(C.output * RATES.c.output),
+}
+"""What one entry adds to each sum; the rest of `MEASURES` looks at several entries of a call."""
+SOURCE = LEDGER.outerjoin(RATES, RATES.c.rows == sql_cast(C.price_rows, String))
+"""What `PER_ENTRY` is selected from."""
+SUMMED = ("unpriced", *PER_ENTRY)
+
+
+def sums_of(figures: Mapping[str, ColumnElement[Any]]) -> dict[str, ColumnElement[Any]]:
+    """SQL sums, by the names of `Row`: 0 over nothing, money NULL."""
+    found = {name: func.sum(what) if name in MONEY else func.coalesce(func.sum(what), 0) for name, what in figures.items()}
+    written = _total([found.pop(name) for name in WRITES])
+    return {**found, "cache_write": written}
+
+
+MEASURES: Mapping[str, ColumnElement[Any]] = sums_of(PER_ENTRY) | {
     "calls": func.count(distinct(case((IS_ATTEMPT, C.call_id)))),
-    "attempts": _count(IS_ATTEMPT),
-    "failed": _count(and_(IS_ATTEMPT, C.status.not_in(("ok", "unpriced")))),
-    "retries": _count(and_(IS_ATTEMPT, C.attempt > 1)),
-    "unpriced": _count(_UNPRICED),
-    "estimated": _count(and_(IS_ATTEMPT, C.tokens_from.in_(("estimate", "mixed")))),
-    "uncached": _sum(C.uncached),
-    "cache_read": _sum(C.cache_read),
-    "cache_write": _sum(_WRITTEN),
-    "output": _sum(C.output),
-    "reasoning": _sum(C.reasoning),
-    "cost_nanos": func.sum(C.cost_nanos),
-    "uncached_cost_nanos": func.sum(func.coalesce(C.uncached_cost_nanos, C.cost_nanos)),
-    "expected": _count(_PREDICTED),
-    "missed": _count(and_(_PREDICTED, func.coalesce(C.cache_read, 0) == 0)),
-    "predicted_read": _sum(C.predicted_read_tokens, _PREDICTED),
-    "expected_read": _sum(func.coalesce(C.cache_read, 0), _PREDICTED),
+    "unpriced": func.coalesce(func.sum(_flag(_UNPRICED)), 0),
 }
 
 
@@ -86,6 +111,11 @@ class Row:
     predicted_read: int = 0
     expected_read: int = 0
     """Tokens read by the attempts that were predicted to read `predicted_read`."""
+    uncached_nanos: int = 0
+    """Cost of the uncached tokens by the price rows that the entries name; likewise the three below."""
+    cache_read_nanos: int = 0
+    cache_write_nanos: int = 0
+    output_nanos: int = 0
 
     @classmethod
     def of(cls, key: tuple[str | None, ...], figures: Mapping[str, Any]) -> Row:
@@ -111,6 +141,15 @@ class Row:
             return None
         return self.uncached_cost_nanos - self.cost_nanos
 
+    @property
+    def cost_parts(self) -> dict[str, int]:
+        """The cost by token class, adding up to it. `other`: fees, audio and images, corrections, cost without a price row."""
+        parts = {
+            "uncached": self.uncached_nanos, "cache_read": self.cache_read_nanos, "cache_write": self.cache_write_nanos,
+            "output": self.output_nanos,
+        }  # fmt: skip
+        return {**parts, "other": (self.cost_nanos or 0) - sum(parts.values())}
+
     def json(self, by: tuple[str, ...] = ()) -> dict[str, Any]:
         """As `tollway report --json` and `/tollway/usage` print it."""
         figures = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "key" and not f.name.endswith("_nanos")}
@@ -122,6 +161,7 @@ class Row:
             "cost_usd": usd(self.cost_nanos),
             "cost_if_uncached_usd": usd(self.uncached_cost_nanos),
             "saved_usd": usd(self.saved_nanos),
+            **{f"{name}_usd": usd(nanos) for name, nanos in self.cost_parts.items()},
         }
 
 

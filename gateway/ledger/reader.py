@@ -37,6 +37,8 @@ class LedgerUnavailable(Exception):
 
 
 class Reader(Protocol):
+    dialect: str
+
     def read(self, *statements: Executable) -> list[Rows]: ...
 
     def close(self) -> None: ...
@@ -48,6 +50,8 @@ def reader(url: str) -> Reader:
 
 
 class SqliteReader:
+    dialect = "sqlite"
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._engine = create_engine("sqlite://", creator=self._open, poolclass=NullPool, json_deserializer=orjson.loads)
@@ -72,6 +76,8 @@ class SqliteReader:
 
 
 class PostgresReader:
+    dialect = "postgresql"
+
     def __init__(self, url: str) -> None:
         self._engine = create_async_engine(
             async_url(url),

@@ -16,12 +16,15 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines
-from gateway.ledger.days import UnknownZone, Window, day_range, instant, micros, window_start
-from gateway.ledger.latency import Bar, Of, Quantiles
+from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
+from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
+from gateway.ledger.latency import Bar, Bins, Of, Quantiles
 from gateway.ledger.lines import LedgerLine
-from gateway.ledger.measures import IS_ATTEMPT, MEASURES, Row, Sums
+from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
+from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.rollups import LATENCY_DIMS
+from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of
 
@@ -32,6 +35,8 @@ __all__ = [
 
 Json = dict[str, Any]
 C = LEDGER.c
+_IDS = 400
+"""Ids in one list of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +66,51 @@ class Reports:
         """Calls, attempts, tokens by class, cost, what caching saved, predicted against real cache reads, retries."""
         part = self._tight(by, part or Slice())
         split = dimensions(by, part)
-        figures = [measure.label(name) for name, measure in MEASURES.items()]
-        total = part.apply(select(*figures))
-        grouped = part.apply(select(*[d.sql for d in split], *figures)).group_by(*[literal_column(d.sql.name) for d in split])
-        totals, rows = self._reader.read(total, grouped.limit(MAX_ROWS)) if split else (self._reader.read(total)[0], [])
-        found = [Row.of(tuple(d.text(row[d.sql.name]) for d in split), row) for row in rows]
-        return Sums(tuple(by), tuple(_ordered(found, by)), Row.of((), totals[0]))
+        if found := rolled.plan(by, part):
+            total, grouped = rolled.sums_queries(split, part, found, self._reader.dialect)
+        else:
+            figures = [measure.label(name) for name, measure in MEASURES.items()]
+            total = part.apply(select(*figures).select_from(SOURCE))
+            query = part.apply(select(*[d.sql for d in split], *figures).select_from(SOURCE))
+            grouped = query.group_by(*[literal_column(d.sql.name) for d in split]).limit(MAX_ROWS)
+        totals, rows = self._reader.read(total, grouped) if split else (self._reader.read(total)[0], [])
+        found_rows = [Row.of(tuple(d.text(row[d.sql.name]) for d in split), row) for row in rows]
+        return Sums(tuple(by), tuple(_ordered(found_rows, by)), Row.of((), totals[0]))
 
     cache = routing = spend
     """The same sums: each `Row` has the cache's figures and the routing's; the names say what a caller is after."""
 
+    def misses(self, part: Slice | None = None) -> list[Cause]:
+        """What cache misses cost, by cause; the dearest first."""
+        return misses.causes(self._reader.read(misses.query(part or Slice()).limit(MAX_ROWS))[0])
+
+    def savings(self, part: Slice | None = None) -> list[Saving]:
+        """What each lever saves against the conversations held out from it."""
+        return savings.savings(self._reader.read(savings.query(part or Slice()))[0])
+
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
     ) -> list[Quantiles]:
+        """Exact over few attempts, from bins over many: see `latency.py`."""
         part = self._tight(by, part or Slice())
         split = dimensions(by, part)
+        if rolled.plan(by, part, LATENCY_DIMS) and self._attempts(part) > latency.EXACT_UP_TO:
+            return latency.quantiles_of(self._bins(by, part, of))
         return latency.quantiles(split, self._reader.read(latency.quantiles_query(split, part, of))[0])
 
     def histogram(self, by: Sequence[str] = ("lane",), part: Slice | None = None, of: Of = "first_token") -> list[Bar]:
-        part = self._tight(by, part or Slice())
+        return latency.bars(self._bins(by, self._tight(by, part or Slice()), of))
+
+    def _bins(self, by: Sequence[str], part: Slice, of: Of) -> Bins:
         split = dimensions(by, part)
-        return latency.bars(split, self._reader.read(latency.histogram_query(split, part, of))[0])
+        if found := rolled.plan(by, part, LATENCY_DIMS):
+            query = rolled.bins_query(split, part, of, found, self._reader.dialect)
+        else:
+            query = latency.histogram_query(split, part, of)
+        return latency.bins(split, self._reader.read(query)[0])
+
+    def _attempts(self, part: Slice) -> int:
+        return self.spend((), part).total.attempts
 
     def query(self, query: Mapping[str, Any], team: str | None = None) -> Json:
         """`{"name": "spend", "group_by", "from", "to", "timezone", "team"}`, both days included. `team` is the scope of who
@@ -99,14 +128,25 @@ class Reports:
         rows = sorted(sums.rows, key=lambda row: row.key[0] or "")
         return {"rows": [{"key": row.key[0], **_brief(row)} for row in rows], "total": _brief(sums.total)}
 
-    def budget_spent(self, team: str, windows: Mapping[str, tuple[Window, str]], now_us: int, **where: str) -> dict[str, int]:
-        """Nano-dollars spent in each named budget's `(window, zone)` up to now; `where`: project or key, if it is theirs."""
-        parts = {
-            name: Slice(since_us=window_start(window, tz, now_us), where={"team": team, **where})
-            for name, (window, tz) in windows.items()
-        }
-        found = self._reader.read(*[part.apply(select(func.sum(C.cost_nanos).label("nanos"))) for part in parts.values()])
-        return {name: int(rows[0]["nanos"] or 0) for name, rows in zip(parts, found, strict=True)}
+    def spent(self, part: Slice, without: Sequence[str] = ()) -> int:
+        """Nano-dollars of a slice's entries; attempts named in `without`, and corrections of them, are left out."""
+        query = part.apply(select(func.sum(C.cost_nanos).label("nanos")))
+        for start in range(0, len(without), _IDS):
+            some = without[start : start + _IDS]
+            query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
+        return int(self._reader.read(query)[0][0]["nanos"] or 0)
+
+    def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:
+        """Nano-dollars of those attempts that are booked, corrections included; None: not known."""
+        found: dict[str, int | None] = {}
+        for start in range(0, len(attempt_ids), _IDS):
+            some = attempt_ids[start : start + _IDS]
+            query = select(C.id, C.corrects, C.cost_nanos).where(or_(C.id.in_(some), C.corrects.in_(some)))
+            for row in self._reader.read(query)[0]:
+                id, cost = row["corrects"] or row["id"], row["cost_nanos"]
+                earlier = found.get(id)
+                found[id] = cost if earlier is None else earlier if cost is None else earlier + cost
+        return found
 
     # Single things
 
@@ -160,15 +200,23 @@ class Reports:
     # What there is
 
     def extent(self, part: Slice | None = None) -> Extent:
-        columns = func.count().label("n"), func.min(C.at_us).label("first"), func.max(C.at_us).label("last")
-        (row,) = self._reader.read((part or Slice()).apply(select(*columns).select_from(LEDGER)))[0]
-        return Extent(row["n"], row["first"], row["last"])
+        part = part or Slice()
+        ends = [part.apply(select(end(C.at_us).label("at"))) for end in (func.min, func.max)]
+        count = rolled.entries_query(part, self._reader.dialect)
+        if count is None:
+            count = part.apply(select(func.count().label("n")).select_from(LEDGER))
+        (first,), (last,), (entries,) = self._reader.read(*ends, count)
+        return Extent(int(entries["n"]), first["at"], last["at"])
 
     def values(self, dimension: str, part: Slice | None = None) -> list[str]:
         """The values that occur, in order: what a filter offers."""
         part = part or Slice()
         (split,) = dimensions((dimension,), part)
-        rows = self._reader.read(part.apply(select(split.sql).distinct()).limit(MAX_ROWS))[0]
+        if found := rolled.plan((dimension,), part):
+            query = rolled.values_query(split, part, found, self._reader.dialect)
+        else:
+            query = part.apply(select(split.sql).distinct()).limit(MAX_ROWS)
+        rows = self._reader.read(query)[0]
         return sorted(text for row in rows if (text := split.text(row[split.sql.name])) is not None)
 
     def key_by_digest(self, digest: str, now_us: int) -> Json | None:
@@ -190,9 +238,10 @@ class Reports:
         """Open ends closed where a split by time has to know the zone's clock changes in between."""
         if not set(by) & set(TIMES):
             return part
-        extent = self.extent()
-        first, last = extent.first_us or 0, extent.last_us or 0
-        return replace(part, since_us=max(part.since_us, first), until_us=min(part.until_us, last + 1))
+        first, last = self._reader.read(*[select(end(C.at_us).label("at")) for end in (func.min, func.max)])
+        since, until = first[0]["at"] or 0, (last[0]["at"] or 0) + 1
+        whole = -(-until // HOUR_US) * HOUR_US     # so that the roll-up has it
+        return replace(part, since_us=max(part.since_us, since), until_us=min(part.until_us, whole))
 
 
 def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:

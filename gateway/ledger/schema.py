@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from gateway.ledger import registers
+from gateway.ledger import registers, rollup_tables, watch_tables
 from gateway.ledger.sql import async_url
 from gateway.ledger.tables import REVISION, Tables
 
@@ -29,7 +29,7 @@ FIRST = "0001"
 MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT = "5s"
 _LOCK, _TRIES, _WAIT_S = 0x746F6C6C, 5, 2.0
-assert registers.USERS.metadata is Tables.metadata
+assert {t.metadata for t in (registers.USERS, rollup_tables.ROLLUP, watch_tables.STATUS)} == {Tables.metadata}
 
 log = logging.getLogger("tollway.ledger")
 

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import orjson
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.ledger import Entry
@@ -31,11 +32,26 @@ CHUNK_ROWS = 100
 BATCH_S = 0.25
 QUEUE = 20_000
 RETRY_S = 1.0
+COMMAND_S = 5.0
+"""Longest that a statement on PostgreSQL may take: a server that has stopped must not stop us."""
 
-AWAY = (OperationalError, InterfaceError, OSError)
-"""Errors of a database that cannot be reached or is busy, as against one that refuses a row."""
+_ROWS_FAULT = ("22", "23", "54")
+"""SQLSTATE classes that say something about the row: wrong data, a constraint, a limit of the program."""
 
 log = logging.getLogger("tollway.ledger")
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error is one of a database that cannot be reached, is starting, busy or full, as against one that refuses a
+    row."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, OSError | PoolTimeout)
+    if isinstance(getattr(error.orig, "__cause__", None), ValueError):      # the driver could not send the value
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return not state.startswith(_ROWS_FAULT)
+    return not isinstance(error, DataError | IntegrityError | ProgrammingError)
 
 
 def async_url(url: str) -> URL:
@@ -49,20 +65,24 @@ def async_url(url: str) -> URL:
 
 
 class Store:
-    """The one connection of this process that writes, to the ledger and to keys alike."""
+    """The connections of this process that write, to the ledger and to keys alike; on SQLite it is one."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        sqlite = async_url(url).get_backend_name() == "sqlite"
         self.engine: AsyncEngine = create_async_engine(
             async_url(url),
-            pool_size=1,
+            pool_size=1 if sqlite else 3,       # the projector's, and two for keys and people
             max_overflow=0,
+            pool_timeout=5,
             pool_pre_ping=True,
+            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S},
             json_serializer=dumps,
             json_deserializer=orjson.loads,
         )
-        if self.engine.dialect.name == "sqlite":
-            event.listen(self.engine.sync_engine, "connect", _sqlite_settings)
+        self.warning: str | None = None
+        """What the database's own settings put at risk; None if nothing, or not known yet."""
+        event.listen(self.engine.sync_engine, "connect", _sqlite_settings if sqlite else self._look)
 
     @contextlib.asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
@@ -70,14 +90,22 @@ class Store:
         async with self.engine.begin() as connection:
             yield connection
 
+    def _look(self, connection: Any, _: Any) -> None:
+        """Entries leave the journal once PostgreSQL has them: it must not forget them."""
+        cursor = connection.cursor()
+        cursor.execute("SELECT name FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit') AND setting = 'off'")
+        off = sorted(row[0] for row in cursor.fetchall())
+        cursor.close()
+        self.warning = f"{' and '.join(off)} off: a crash of its machine may lose entries" if off else None
+
     async def insert(self, entries: Sequence[Entry]) -> list[str]:
         """See `Rows`."""
         try:
             async with self.begin() as connection:
                 await insert_entries(connection, entries)
-        except AWAY:
-            raise
-        except (SQLAlchemyError, ValueError, TypeError, OverflowError) as error:
+        except (SQLAlchemyError, OSError, ValueError, TypeError, OverflowError) as error:
+            if is_away(error):
+                raise
             if len(entries) > 1:
                 return [id for entry in entries for id in await self.insert([entry])]
             if (mended := cleaned(entries[0])) != entries[0]:
@@ -101,7 +129,8 @@ class Rows(Protocol):
     """Where the projector puts entries: a `Store`, or the process that has it."""
 
     async def insert(self, entries: Sequence[Entry]) -> list[str]:
-        """Puts entries in; returns the ids that are there now: one that the database refuses is left out. Raises `AWAY`."""
+        """Puts entries in; returns the ids that are there now: one that the database refuses is left out. Raises an error
+        that `is_away`."""
         ...
 
 
@@ -198,7 +227,9 @@ class SqlLedger:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
         try:
             taken = await self._rows.insert(batch)
-        except AWAY as error:
+        except (SQLAlchemyError, OSError) as error:
+            if not is_away(error):
+                raise
             self.failing = type(error).__name__
             log.warning("ledger: the database does not take entries (%s), %d wait in the journal", error, self.lag)
             return False

@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 
 from gateway import dialects
 from gateway.core import errors
+from gateway.ledger.sql import is_away
 from gateway.web.front import error_headers
 from gateway.web.routes import dialect_of
 
@@ -37,6 +38,16 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     else:
         text = "the gateway failed on this request; its log says why"
     return on_gateway_error(request, kind(text))
+
+
+def on_database_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """While it is away nothing is changed: an audit row is written before each change, in the same transaction."""
+    if not is_away(error):
+        return on_any_error(request, error)
+    _log.warning("%s: the database is away (%s)", request.url.path, type(error).__name__)
+    refusal = errors.Overloaded("the database is away; calls go on, but nothing can be looked up or changed", retry_after_s=5)
+    refusal.code = "database_unavailable"
+    return on_gateway_error(request, refusal)
 
 
 def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -11,6 +11,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 
 from gateway import dialects
+from gateway.access.people import Person, as_tenant
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, ModelNotFound, NotFound, Overloaded
 from gateway.ledger import query
@@ -19,10 +20,16 @@ from gateway.services import Services
 from gateway.web.front import presented_key
 from router_policies.policy import visible_models
 
+PERSON = "tollway_person"
+"""Where `sign_in` leaves who it let in."""
+
 
 def tenant_of(request: Request[Any, Any, State]) -> Tenant:
-    """Who asks. Raises `Unauthorized`."""
+    """Who asks: the holder of a key, or a person whom `sign_in` let in. Raises `Unauthorized`."""
     services: Services = request.app.state.services
+    person: Person | None = request.scope["state"].get(PERSON)
+    if person is not None:
+        return as_tenant(person, request.query_params.get("team"))
     return services.keys.tenant(presented_key(request.headers), time.time_ns() // 1_000)
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.access.keys import KeyRecord, KeyRing, digest, key_id, mint
-from gateway.core.errors import Unauthorized
+from gateway.access.keys import SEEN_US, KeyRecord, KeyRing, digest, key_id, mint
+from gateway.core.errors import Overloaded, Unauthorized
 
 PEPPER = b"pepper"
 
@@ -95,3 +95,23 @@ def test_put_replaces_and_adds() -> None:
     keys.put(KeyRecord(id=record.id, team="other", digest=record.digest))
     assert keys.tenant(key, 0).team == "other"
     assert len(keys.records()) == 1
+
+
+def test_while_the_database_is_away_keys_used_lately_go_on() -> None:
+    """A key that nobody used for a quarter of an hour may have been revoked meanwhile."""
+    keys, key = ring()
+    keys.tenant(key, 1)
+    keys.stale = True
+    assert keys.tenant(key, SEEN_US).team == "search"
+    assert keys.tenant(key, 2 * SEEN_US - 1).team == "search"
+    with pytest.raises(Overloaded) as refused:
+        keys.tenant(key, 4 * SEEN_US)
+    assert refused.value.code == "key_store_unavailable"
+    keys.stale = False
+    assert keys.tenant(key, 4 * SEEN_US).team == "search"
+
+
+def test_a_lead_and_narrowed_models_are_told() -> None:
+    keys, key = ring(role="lead", user_id="u", limits={"models": ["m-*"]})
+    tenant = keys.tenant(key, 0)
+    assert (tenant.lead, tenant.admin, tenant.user, tenant.models) == (True, False, "u", ("m-*",))

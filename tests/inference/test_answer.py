@@ -46,7 +46,7 @@ def test_stream_and_body_agree(
     options = {"service_tier": "fast", "stream_options": {"include_usage": True}}
     streamed, whole = _teller(**body, **options), _teller(**body, **options)
     deltas = _deltas(*texts, reason=reason)
-    chunks = [streamed.opening()] + [chunk for delta in deltas for chunk in streamed.chunks(delta)]
+    chunks = streamed.opening() + [chunk for delta in deltas for chunk in streamed.chunks(delta)]
     for delta in deltas:
         whole.add(delta)
     answer = whole.body(deltas[-1])

@@ -5,16 +5,53 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inference.attention import TILE, Attention, Heads, KVCache, Span, keys_needed
+from inference.attention import Attention, Heads, KVCache, Span
 
 HEADS = Heads(query=6, key=2, size=16)
 
 
+BLOCK = 16
+
+
 def _naive(q: torch.Tensor, position: int, kv: torch.Tensor) -> torch.Tensor:
     keys, values = (kv[:, part].repeat_interleave(HEADS.shared, 1) for part in (0, 1))
-    scores = torch.einsum("qhd,khd->hqk", q, keys) * HEADS.size**-0.5
+    scores = torch.einsum("qhd,khd->hqk", q, keys)
     seen = torch.arange(kv.shape[0])[None] <= position + torch.arange(q.shape[0])[:, None]
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, float("-inf")).softmax(-1), values)
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, float("-inf")).softmax(-1), values).flatten(1)
+
+
+class _Pages:
+    """Sequences of random keys and values in scattered blocks; what lies behind them is poisoned."""
+
+    def __init__(self, *lengths: int) -> None:
+        generator = torch.Generator().manual_seed(4)
+        self.cache = KVCache(1, sum(-(-n // BLOCK) for n in lengths), BLOCK, HEADS, torch.float32)
+        free = (torch.randperm(self.cache.blocks, generator=generator) + 1).tolist()
+        self.kv = [torch.randn(n, 2, HEADS.key, HEADS.size, generator=generator) for n in lengths]
+        self.tables = [[free.pop() for _ in range(-(-n // BLOCK))] for n in lengths]
+        self.cache.write(0, torch.tensor([0]), torch.full((1, 2 * HEADS.key, HEADS.size), 1e4))
+        for kv, table in zip(self.kv, self.tables, strict=True):
+            places = torch.arange(len(table) * BLOCK)
+            slots = torch.tensor(table)[places // BLOCK] * BLOCK + places % BLOCK
+            rows = torch.full((len(places), 2 * HEADS.key, HEADS.size), 1e4)
+            rows[: len(kv)] = kv.flatten(1, 2)
+            self.cache.write(0, slots, rows)
+
+    def attend(self, attention: Attention, parts: list[tuple[int, torch.Tensor, bool]]) -> list[torch.Tensor]:
+        """For (sequence, queries of its last rows, decode): what they see."""
+        spans, row = [], 0
+        for which, q, decode in parts:
+            spans.append(Span(row, len(q), len(self.kv[which]) - len(q), self.tables[which], decode))
+            row += len(q)
+        q = torch.cat([*(q for _, q, _ in parts), torch.randn(3, HEADS.query, HEADS.size)])
+        out = attention(0, q, self.cache, attention.plan(spans, self.cache))
+        assert not out[row:].any(), "padding rows attend nothing"
+        return [out[span.row : span.row + span.count] for span in spans]
+
+
+def _queries(*counts: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(count, HEADS.query, HEADS.size, generator=generator) for count in counts]
 
 
 @pytest.mark.parametrize(
@@ -22,39 +59,37 @@ def _naive(q: torch.Tensor, position: int, kv: torch.Tensor) -> torch.Tensor:
 )
 def test_both_ways_are_the_textbooks(position: int, count: int) -> None:
     """Decoding and prefill agree with the plain formula, wherever the rows lie on the grid of tiles."""
-    attention, generator = Attention(HEADS, 512), torch.Generator().manual_seed(4)
-    kv = torch.randn(keys_needed(position, count), 2, HEADS.key, HEADS.size, generator=generator)
-    q = torch.randn(count, HEADS.query, HEADS.size, generator=generator)
-    want = _naive(q, position, kv)
-    for way in (attention.prefill, *([attention.decode] if count < 20 else [])):
-        torch.testing.assert_close(way(q, position, kv), want, atol=2e-5, rtol=1e-4)
+    pages, attention, (q,) = _Pages(position + count), Attention(HEADS, 512), _queries(count)
+    want = _naive(q, position, pages.kv[0])
+    for decode in (False, True) if count < 20 else (False,):
+        torch.testing.assert_close(pages.attend(attention, [(0, q, decode)])[0], want, atol=2e-5, rtol=1e-4)
+
+
+def test_a_mixed_step_is_the_sum_of_its_parts() -> None:
+    """Sequences of any lengths, decoding, verifying and in prefill, each attend their own keys only."""
+    lengths, counts = (1, 40, 70, 300, 299, 130, 17), (1, 1, 5, 1, 3, 90, 1)
+    pages, attention, qs = _Pages(*lengths), Attention(HEADS, 512), _queries(*counts)
+    parts = [(index, q, len(q) < 20) for index, q in enumerate(qs)]
+    for (index, q, _), out in zip(parts, pages.attend(attention, parts), strict=True):
+        want = _naive(q, lengths[index] - len(q), pages.kv[index])
+        torch.testing.assert_close(out, want, atol=2e-5, rtol=1e-4)
 
 
 def test_a_rows_bits_do_not_depend_on_its_company() -> None:
-    """One row or many, any chunking: bit for bit the same."""
-    attention, generator = Attention(HEADS, 512), torch.Generator().manual_seed(4)
-    kv = torch.randn(5 * TILE, 2, HEADS.key, HEADS.size, generator=generator)
-    q = torch.randn(150, HEADS.query, HEADS.size, generator=generator)
-    whole = attention.prefill(q, 20, kv)
+    """One row or many, any chunking, any neighbours: bit for bit the same."""
+    attention, (q,) = Attention(HEADS, 512), _queries(150)
+    whole = _Pages(170).attend(attention, [(0, q, False)])[0]
     for start, end in ((0, 1), (3, 50), (40, 150), (149, 150)):
-        part = attention.prefill(q[start:end], 20 + start, kv[: keys_needed(20 + start, end - start)])
-        assert torch.equal(part, whole[start:end])
+        pages = _Pages(170)
+        pages.kv[0] = pages.kv[0][: 20 + end]
+        assert torch.equal(pages.attend(attention, [(0, q[start:end], False)])[0], whole[start:end])
     if not attention.exact:
         pytest.skip("decode rows are not exact on this machine, and /health says so")
-    verified = attention.decode(q[:12], 120, kv[: keys_needed(120, 12)])
+    pages, others = _Pages(132, 100, 250, 90), _queries(1, 2, 1)
+    verified, kv = pages.attend(attention, [(0, q[:12], True)])[0], pages.kv[0]
     for row in range(12):
-        assert torch.equal(
-            attention.decode(q[row : row + 1], 120 + row, kv[: keys_needed(120 + row, 1)])[0], verified[row]
-        )
-
-
-def test_pages_are_found_where_the_table_says() -> None:
-    """Rows written to scattered blocks are attended in the order of the table, the null block behind is masked."""
-    cache, attention = KVCache(1, 8, 16, HEADS, torch.float32), Attention(HEADS, 128)
-    kv = torch.randn(20, 2, HEADS.key, HEADS.size)
-    q = torch.randn(20, HEADS.query, HEADS.size)
-    slots = torch.tensor([7 * 16 + i for i in range(16)] + [2 * 16 + i for i in range(4)])
-    cache.write(0, slots, kv)
-    cache.write(0, torch.tensor([0]), kv[:1] + 100)
-    span = Span(0, 20, 0, torch.tensor([7, 2, 0, 0]), decode=False)
-    torch.testing.assert_close(attention(0, q, cache, [span]), _naive(q, 0, kv), atol=2e-5, rtol=1e-4)
+        pages.kv[0] = kv[: 121 + row]
+        alone = [(0, q[row : row + 1], True)]
+        assert torch.equal(pages.attend(attention, alone)[0][0], verified[row])
+        crowd = [*alone, *((index, other, True) for index, other in enumerate(others, 1))]
+        assert torch.equal(pages.attend(attention, crowd)[0][0], verified[row])

@@ -132,3 +132,36 @@ def test_tails_go_before_heads_and_old_before_new() -> None:
         if isinstance(stored, BlockStored)
     ]
     assert pool.take(1) is None
+
+
+def test_who_fills_the_cache_loses_his_own_blocks_first() -> None:
+    """Where blocks lack, a salt above its share pays; alone it may fill the whole pool."""
+    pool = BlockPool(20, share=0.5)
+    for index in range(6):
+        pool.release(_hold(pool, "b", _tokens(100 + index))[0])  # type: ignore[index]
+    for index in range(40):
+        pool.release(_hold(pool, "a", _tokens(index))[0])  # type: ignore[index]
+    assert [_hold(pool, "b", _tokens(100 + index))[1] for index in range(6)] == [1] * 6  # type: ignore[index]
+    alone = BlockPool(20, share=0.5)
+    for index in range(20):
+        alone.release(_hold(alone, "a", _tokens(index))[0])  # type: ignore[index]
+    assert alone.counts().cached == 20
+
+
+def test_a_listener_that_comes_late_gets_the_content() -> None:
+    """A snapshot, or the events since a number that is still known, lead to what the pool holds."""
+    pool = BlockPool(8)
+    pool.release(_hold(pool, "a", _tokens(1, 2, 3))[0])  # type: ignore[index]
+    snapshot = pool.snapshot()
+    assert {e.block_hash for e in snapshot if isinstance(e, BlockStored)} == set(pool.cached_hashes())
+    known = {pool.chain("a").block_hash}
+    for event in snapshot[1:]:
+        assert isinstance(event, BlockStored)
+        assert event.parent_hash in known, "parents come first"
+        known.add(event.block_hash)
+    assert pool.since(snapshot[-1].sequence + 1) == []
+    pool.release(_hold(pool, "a", _tokens(7))[0])  # type: ignore[index]
+    assert [type(event).__name__ for event in pool.since(snapshot[-1].sequence + 1) or ()] == ["BlockStored"]
+    assert pool.since(99) is None
+    pool.events.clear()
+    assert pool.since(0) is None

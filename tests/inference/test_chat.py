@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from inference.chat import ApiError, ChatRequest, encode_prompt, read_chat
+from inference.chat import ChatRequest, encode_prompt, read_chat
+from inference.parameters import ApiError
 from inference.scheduler import FAST, STANDARD, Lane
 from tests.inference.tiny import tokenizer
 
@@ -51,7 +52,9 @@ def _read(**body: Any) -> ChatRequest:
         ({"stream_options": []}, "stream_options"),
         ({"service_tier": "golden"}, "service_tier"),
         ({"cache_salt": ""}, "cache_salt"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "strange"}}}}, "response_format"),
         ({"tools": {}}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tool_choice": "required"}, "tool_choice"),

@@ -95,7 +95,7 @@ class _Rig:
 def test_every_answer_is_the_one_given_alone(blocks: int, chance: random.Random) -> None:
     """Mixed lanes, shared prefixes, tiny pools, chunks of any size, junk drafts, preemptions and aborts change nothing."""
     limits = Limits(
-        alone=chance.choice((1, 5, 16, 40)), shared=chance.choice((1, 7, 32)), fast=chance.choice((1, 16)),
+        alone=chance.choice((1, 5, 16, 40)), shared=chance.choice((1, 7, 32)), fast=chance.choice((1, 16)), turn=chance.choice((1, 3)),
         verify_rows=chance.choice((1, 6, 24)), aging_s=chance.choice((3.0, 1e9)), reserve_blocks=chance.choice((0, 2)),
     )  # fmt: skip
     rig = _Rig(blocks, limits)
@@ -162,16 +162,55 @@ def test_prompts_are_computed_in_order(lanes: tuple[object, ...], priorities: tu
     assert "".join(order) == want
 
 
-def test_waiting_ends_by_age() -> None:
-    """A stream of fast requests cannot keep a standard one waiting beyond two aging steps."""
-    rig = _Rig(64, Limits(alone=16, shared=16, fast=16, aging_s=10.0))
+def test_a_flood_of_fast_requests_starves_nobody() -> None:
+    """Fast prompts go first, but never more than `turn` steps in a row while a standard one waits."""
+    rig = _Rig(64, Limits(alone=16, shared=16, fast=16, turn=3))
     slow = rig.add(Request("slow", [9] * 16, 1, STANDARD, 0.0))
     for index in range(40):
         rig.add(Request(str(index), [index] * 16, 1, FAST, float(index)))
         rig.step()
         if slow.finished:
             break
-    assert rig.now <= 30
+    assert rig.now == 4
+
+
+def test_waiting_raises_the_priority() -> None:
+    """In one lane a request of a later priority overtakes newer ones once it has waited long enough."""
+    rig = _Rig(64, Limits(alone=16, aging_s=10.0))
+    low = rig.add(Request("low", [9] * 16, 1, STANDARD, 0.0, priority=2))
+    for index in range(60):
+        rig.add(Request(str(index), [index] * 16, 1, STANDARD, float(index)))
+        rig.step()
+        if low.finished:
+            break
+    assert 20 <= rig.now <= 22
+
+
+def test_a_fast_prompt_overtakes_one_that_is_under_way() -> None:
+    """Chunks of a long standard prompt stop for a fast one that comes later, and it gets most of the step."""
+    rig = _Rig(256, Limits(alone=64, shared=64, fast=16))
+    rig.add(Request("long", [1, 2] * 500, 4, STANDARD, 0.0))
+    rig.step()
+    quick = rig.add(Request("quick", [3] * 100, 4, FAST, 1.0))
+    rows = [(work.request.id, len(work.tokens)) for work in rig.step()]
+    assert rows == [("quick", 64)]
+    rows = [(work.request.id, len(work.tokens)) for work in rig.step()]
+    assert rows == [("quick", 36)], "beside fast rows others get 16 at most, and these are used up"
+    assert quick.output == 1
+
+
+def test_a_fast_prompt_takes_blocks_from_slower_lanes() -> None:
+    """Where the pool is full of standard requests, the last of them makes way, and still ends well."""
+    rig = _Rig(16, Limits(reserve_blocks=0))
+    slow = [rig.add(Request(str(index), [index] * 120, 8, STANDARD, float(index))) for index in range(2)]
+    rig.step()
+    quick = rig.add(Request("quick", [7] * 60, 2, FAST, 3.0))
+    rig.step()
+    assert quick.output == 1
+    assert [request.preemptions for request in slow] == [0, 1]
+    while rig.step():
+        pass
+    assert all(request.finished == "length" for request in (*slow, quick))
 
 
 def test_a_lane_has_a_cap() -> None:

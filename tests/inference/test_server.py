@@ -156,6 +156,49 @@ def test_paths(server: str) -> None:
     assert httpx.get(f"{server}/v1/chat/completions").status_code == 405
 
 
+def test_completions_say_what_chat_says(server: str) -> None:
+    """The same ids through /v1/completions give the same text, and find the chat's prompt in the cache."""
+    body = _body("Name three colours.", max_tokens=12)
+    ids = httpx.post(f"{server}/tokenize", json=body).json()["tokens"]
+    chat = _post(server, body)
+    asked = {"model": MODEL, "prompt": ids, "max_tokens": 12, "logprobs": 2}
+    answer = httpx.post(f"{server}/v1/completions", json=asked, timeout=60).json()
+    assert answer["choices"][0]["text"] == chat["choices"][0]["message"]["content"]
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == (len(ids) - 1) // 16 * 16
+    assert len(answer["choices"][0]["logprobs"]["tokens"]) == answer["usage"]["completion_tokens"]
+
+
+def test_an_answer_follows_its_schema_in_both_lanes(server: str) -> None:
+    """response_format gives JSON that fits, the same with and without speculation."""
+    schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}, "people": {"type": "integer", "maximum": 99999999}}, "required": ["city", "people"], "additionalProperties": False}  # fmt: skip
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
+    bodies = [_body("The capital of France?", max_tokens=40, response_format=form, service_tier=t) for t in ("default", "priority")]
+    texts = [_post(server, body)["choices"][0]["message"]["content"] for body in bodies]
+    assert texts[0] == texts[1]
+    assert set(json.loads(texts[0])) == {"city", "people"}
+
+
+def test_kv_events_tell_what_is_cached(server: str) -> None:
+    """A new listener gets the content, then each block that a request stores, with its tokens."""
+    with httpx.stream("GET", f"{server}/kv_events", timeout=30) as answer:
+        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
+        assert json.loads(next(lines)) == {"type": "AllBlocksCleared"}
+        body = _body("Marked by a word: xylophone. " * 8, max_tokens=1, cache_salt="events")
+        ids = httpx.post(f"{server}/tokenize", json=body).json()["tokens"]
+        _post(server, body)
+        whole = [tuple(ids[at : at + 16]) for at in range(0, len(ids) // 16 * 16, 16)]
+        stored: dict[int, dict[str, Any]] = {}
+        chain: list[tuple[int, ...]] = []
+        while chain != whole:
+            event = json.loads(next(lines))
+            if event["type"] == "BlockStored":
+                at = event["block_hashes"][0]
+                stored[at], chain = event, []
+                while at in stored:
+                    chain.insert(0, tuple(stored[at]["token_ids"]))
+                    at = stored[at]["parent_block_hash"]
+
+
 def test_a_hang_up_frees_everything_and_the_counters_add_up(server: str) -> None:
     """A client that leaves mid-stream is aborted at once; counters grow by what answered requests were told, and its part."""
     _idle(server)

@@ -61,7 +61,7 @@ def test_the_chat_is_the_templates(words: Tokenizer) -> None:
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
         "<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert words.encode_chat([Turn("user", ("Hi there",))]) == words._encoding.encode(text, allowed_special="all")
+    assert words.encode_chat([Turn("user", ("Hi there",))]) == words.encoding.encode(text, allowed_special="all")
 
 
 def test_an_unknown_template_is_named() -> None:

@@ -25,7 +25,7 @@ TEMPLATE = (
 )
 VOCABULARY = 256 + 3
 CONFIG = ModelConfig(
-    layers=2, width=64, ffn=96, heads=4, kv_heads=2, vocabulary=VOCABULARY, context=512, rope_base=10_000.0, eps=1e-5
+    layers=2, width=64, ffn=96, heads=4, kv_heads=2, head_size=16, vocabulary=VOCABULARY, context=512, rope_base=10_000.0, eps=1e-5
 )
 
 
@@ -86,8 +86,8 @@ def plain_logits(ids: Sequence[int]) -> Tensor:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + CONFIG.eps) * weight
 
     def turn(x: Tensor) -> Tensor:
-        low, high = x.chunk(2, -1)
-        return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+        even, odd = x[..., ::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
 
     x = t["token_embd.weight"][list(ids)]
     mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
+from gateway.ledger.rollup_tables import LATENCY, RATES, ROLLUP, STATE
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import Store, insert_entries
 from gateway.ledger.tables import LEDGER
@@ -162,7 +163,8 @@ async def _write(url: str, some: list[Entry]) -> None:
     store = Store(url)
     await upgrade(store.url)
     async with store.begin() as connection:
-        await connection.execute(LEDGER.delete())
+        for table in (LEDGER, ROLLUP, LATENCY, STATE, RATES):
+            await connection.execute(table.delete())
         for start in range(0, len(some), 1_000):
             await insert_entries(connection, some[start : start + 1_000])
     await store.close()

@@ -4,10 +4,12 @@ The wheel is never imported: run as root, its own layer changes the machine. Pos
 """
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -25,7 +27,8 @@ def binaries() -> Path | None:
 
 
 class Postgres:
-    def __init__(self, bin_dir: Path) -> None:
+    def __init__(self, bin_dir: Path, *, durable: bool = False) -> None:
+        """`durable`: as in production, so that what it has confirmed survives `kill`."""
         self._as: dict[str, Any] = {}
         self.dir = Path(tempfile.mkdtemp(prefix="tollway-pg-"))
         self.dir.chmod(0o755)
@@ -42,13 +45,38 @@ class Postgres:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = int(s.getsockname()[1])
-        fast = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off", "unix_socket_directories=")
-        options = [x for option in fast for x in ("-c", option)]
-        command = [bin_dir / "postgres", "-D", data, "-p", str(self.port), "-h", "127.0.0.1", *options]
-        with (self.dir / "log").open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/", **self._as)
-        self._wait(env)
+        quick = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off", "unix_socket_directories=")
+        options = [x for option in (quick[-1:] if durable else quick) for x in ("-c", option)]
+        self._command = [bin_dir / "postgres", "-D", data, "-p", str(self.port), "-h", "127.0.0.1", *options]
+        self._env = env
+        self.start()
         self.url = f"postgresql://gw@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """At first, and again after `kill`."""
+        with (self.dir / "log").open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._env, cwd="/", **self._as)
+        self._wait(self._env)
+
+    def kill(self) -> None:
+        """SIGKILL, to its children too."""
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing answers."""
+        for pid in self.pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self.pids():
+            os.kill(pid, signal.SIGCONT)
+
+    def pids(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [self.process.pid, *map(int, children)]
 
     def _reachable(self, bin_dir: Path) -> Path:
         """Root's environment below a closed home folder: give nobody a copy."""

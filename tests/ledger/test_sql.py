@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.ledger import reports, sql
 from gateway.ledger.journal import Journal
 from gateway.ledger.schema import upgrade
-from gateway.ledger.sql import SqlLedger, Store, async_url
+from gateway.ledger.sql import SqlLedger, Store, async_url, is_away
 from gateway.ledger.tables import LEDGER, values_of
 from tests.ledger.generate import entry
 
@@ -133,3 +133,25 @@ async def test_the_ledger_serves_readers_while_it_writes(tmp_path: Path) -> None
         report.close()
 
 
+
+
+class _Orig(Exception):
+    def __init__(self, sqlstate: str | None) -> None:
+        super().__init__("x")
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(("error", "away"), [
+    (DBAPIError("q", {}, _Orig("57P03")), True),            # the database system is starting up
+    (DBAPIError("q", {}, _Orig("53100")), True),            # disk full
+    (DBAPIError("q", {}, _Orig("40001")), True),
+    (DBAPIError("q", {}, _Orig("42P01")), True),            # its tables are gone: no row's fault
+    (DBAPIError("q", {}, _Orig("22003")), False),
+    (IntegrityError("q", {}, _Orig("23502")), False),
+    (OperationalError("q", {}, Exception("database is locked")), True),
+    (IntegrityError("q", {}, Exception("NOT NULL constraint failed")), False),
+    (ConnectionRefusedError(), True), (TimeoutError(), True), (ValueError(), False),
+])  # fmt: skip
+def test_a_database_that_is_away_is_told_from_one_that_refuses(error: Exception, away: bool) -> None:
+    """A server that is still starting must not cost an entry its place."""
+    assert is_away(error) == away

@@ -1,0 +1,196 @@
+"""Other engines with the same weights, one process each: reads JSON lines, answers how many seconds it took.
+
+`python -m benchmarks.peers NAME THREADS`, run by `benchmarks.engine` with the interpreter of `make peers`. A line is
+{"prompts": [[ids], ...], "tokens": n}: prefill the prompts, then n more tokens of each, greedily. The answer has the
+seconds of both parts. `bare` is our own model without scheduler and server; it runs on the project's interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Timed = tuple[float, float]
+Run = Callable[[list[list[int]], int], Timed]
+
+
+def transformers(threads: int, kind: str) -> Run:
+    """Hugging Face's Llama with `generate` and SDPA, the GGUF file's weights dequantized."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from inference.gguf import read_gguf
+    from inference.weights import bundled_model, read_config
+
+    torch.set_num_threads(threads)
+    file = read_gguf(bundled_model())
+    config = read_config(file)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocabulary, hidden_size=config.width, intermediate_size=config.ffn,
+            num_hidden_layers=config.layers, num_attention_heads=config.heads, num_key_value_heads=config.kv_heads,
+            max_position_embeddings=config.context, rms_norm_eps=config.eps, rope_theta=config.rope_base,
+            tie_word_embeddings=True, attn_implementation="sdpa",
+        )
+    )  # fmt: skip
+    state = {_hf_name(name): torch.from_numpy(file.dequantize(name)) for name in file.tensors}
+    for name, tensor in state.items():
+        if name.endswith(("q_proj.weight", "k_proj.weight")):  # neighbours turn together in the file, halves in theirs
+            state[name] = tensor.view(-1, config.head_size // 2, 2, config.width).transpose(1, 2).reshape(tensor.shape)
+    model.load_state_dict(state, strict=False)
+    model = model.to(getattr(torch, kind)).eval()
+
+    def run(prompts: list[list[int]], tokens: int) -> Timed:
+        ids = torch.tensor(prompts)
+        mask = torch.ones_like(ids)
+
+        def generate(count: int) -> float:
+            start = time.perf_counter()
+            with torch.inference_mode():
+                model.generate(
+                    ids, attention_mask=mask, do_sample=False, max_new_tokens=count, min_new_tokens=count,
+                    eos_token_id=None, pad_token_id=0,
+                )  # fmt: skip
+            return time.perf_counter() - start
+
+        prefill = generate(1)
+        return prefill, generate(1 + tokens) - prefill if tokens else 0.0
+
+    return run
+
+
+def _hf_name(name: str) -> str:
+    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
+    parts = {
+        "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    }  # fmt: skip
+    whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    if name in whole:
+        return whole[name]
+    _, layer, part, kind = name.split(".")
+    return f"model.layers.{layer}.{parts[part]}.{kind}"
+
+
+def llama_cpp(threads: int) -> Run:
+    """llama.cpp through its C API; the file as it is."""
+    import ctypes
+
+    import llama_cpp as c
+    import numpy as np
+
+    from inference.weights import bundled_model
+
+    silent = c.llama_log_callback(lambda *_: None)
+    c.llama_log_set(silent, ctypes.c_void_p(0))
+    c.llama_backend_init()
+    model = c.llama_model_load_from_file(str(bundled_model()).encode(), c.llama_model_default_params())
+    params = c.llama_context_default_params()
+    params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = 8 * 2304, 2048, 512, 8
+    params.n_threads = params.n_threads_batch = threads
+    context = c.llama_init_from_model(model, params)
+    size = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
+    batch = c.llama_batch_init(2048, 0, 1)
+
+    def decode(rows: list[tuple[int, int, int, bool]]) -> list[int]:
+        """Rows of (token, position, sequence, whether its logits matter); the argmax of each that does."""
+        batch.n_tokens = len(rows)
+        for index, (token, position, sequence, wanted) in enumerate(rows):
+            batch.token[index], batch.pos[index], batch.logits[index] = token, position, wanted
+            batch.n_seq_id[index], batch.seq_id[index][0] = 1, sequence
+        if c.llama_decode(context, batch):
+            raise RuntimeError("llama_decode failed")
+        wanted_rows = [index for index, row in enumerate(rows) if row[3]]
+        return [int(np.ctypeslib.as_array(c.llama_get_logits_ith(context, row), (size,)).argmax()) for row in wanted_rows]
+
+    def run(prompts: list[list[int]], tokens: int) -> Timed:
+        c.llama_memory_clear(c.llama_get_memory(context), True)
+        start, newest = time.perf_counter(), []
+        for sequence, prompt in enumerate(prompts):
+            newest += decode([(token, at, sequence, at == len(prompt) - 1) for at, token in enumerate(prompt)])
+        middle = time.perf_counter()
+        for step in range(tokens):
+            newest = decode([(t, len(prompts[s]) + step, s, True) for s, t in enumerate(newest)])
+        return middle - start, time.perf_counter() - middle
+
+    return run
+
+
+def bare(threads: int) -> Run:
+    """Our model step by step on paged keys and values, with nothing around it."""
+    import torch
+
+    from inference.attention import Span
+    from inference.blocks import BLOCK
+    from inference.gguf import read_gguf
+    from inference.model import Batch, Llama
+    from inference.weights import GGUFWeights, bundled_model, read_config
+
+    torch.set_num_threads(threads)
+    file = read_gguf(bundled_model())
+    config = read_config(file)
+    model = Llama(config, GGUFWeights(file), "auto")
+    blocks_each = 2304 // BLOCK
+    cache = model.cache(8 * blocks_each, BLOCK, torch.float16)
+
+    def forward(rows: list[tuple[list[int], int]], decode: bool) -> list[int]:
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        spans, wanted = [], []
+        for index, (tokens, start) in enumerate(rows):
+            table = list(range(1 + index * blocks_each, 1 + (index + 1) * blocks_each))
+            spans.append(Span(len(ids), len(tokens), start, table, decode))
+            ids += tokens
+            positions += range(start, start + len(tokens))
+            slots += [table[at // BLOCK] * BLOCK + at % BLOCK for at in range(start, start + len(tokens))]
+            wanted.append(len(ids) - 1)
+        padding = [0] * (model.groups.padded(len(ids)) - len(ids))
+        parts = (ids + padding, positions + padding, slots + padding)
+        batch = Batch(*(torch.tensor(part) for part in parts), spans, torch.tensor(wanted))
+        return model.forward(batch, cache).argmax(-1).tolist()
+
+    def run(prompts: list[list[int]], tokens: int) -> Timed:
+        start, newest = time.perf_counter(), []
+        with torch.inference_mode():
+            for prompt in prompts:
+                for at in range(0, len(prompt), 256):
+                    last = forward([(prompt[at : at + 256], at)], decode=False)
+                newest += last
+            middle = time.perf_counter()
+            for step in range(tokens):
+                newest = forward([([t], len(prompts[s]) + step) for s, t in enumerate(newest)], decode=True)
+        return middle - start, time.perf_counter() - middle
+
+    return run
+
+
+PEERS: dict[str, Callable[[int], Run]] = {
+    "bare": bare,
+    "llama.cpp": llama_cpp,
+    "transformers bf16": lambda threads: transformers(threads, "bfloat16"),
+    "transformers fp32": lambda threads: transformers(threads, "float32"),
+}
+
+
+def main() -> None:
+    """Answer lines until the input ends."""
+    name, threads = sys.argv[1], int(sys.argv[2])
+    try:
+        run = PEERS[name](threads)
+    except ImportError as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return
+    print(json.dumps({"ready": name}), flush=True)
+    for line in sys.stdin:
+        asked: dict[str, Any] = json.loads(line)
+        prefill, decode = run(asked["prompts"], asked["tokens"])
+        print(json.dumps({"prefill": prefill, "decode": decode}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

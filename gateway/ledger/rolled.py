@@ -1,0 +1,228 @@
+"""Reads sums from the roll-ups where they can tell, and the rest from the ledger, so that together they are exact.
+
+A slice is cut in three: whole hours come from the roll-up; the pieces of hours at its two ends come from the ledger, and so do
+hours that a zone's midnight cuts (zones of half and quarter hours: one hour a day); and so does whatever came since the last
+time the roll-up was added to. All three are disjoint and read in one transaction.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    func,
+    literal,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
+
+from gateway.ledger import days
+from gateway.ledger.days import HOUR_US
+from gateway.ledger.latency import BIN, SPANS, Of
+from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
+from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, ROLLUP, STATE, SUMS, seq
+from gateway.ledger.rollups import DIMS, VARYING, entry_sums
+from gateway.ledger.slices import MAX_ROWS, TIMES, Dimension, Slice
+from gateway.ledger.tables import LEDGER
+
+C = LEDGER.c
+MOST_CUT_HOURS = 400
+"""A range whose days cut more hours than this is read from the ledger: years of a half-hour zone."""
+_VARYING = frozenset().union(*VARYING)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the roll-up answers: which of its dimensions, and which pieces of time it leaves to the ledger."""
+
+    dim: tuple[str, ...]
+    first: int
+    """Whole hours from this one on, counted from the epoch, up to `last`, which is not in."""
+    last: int
+    cut: tuple[int, ...]
+    """Hours between them that are left out."""
+
+
+def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS) -> Plan | None:
+    """None: the roll-up cannot tell."""
+    need = {name for name in (*by, *part.where) if name not in ("team", *TIMES)}
+    dim = _dimension(need, dims)
+    times = set(by) & set(TIMES)
+    without = any((name == "run" or name.startswith("tag:")) and _has_none(wanted) for name, wanted in part.where.items())
+    if dim is None or without or len(times) > 1 or (times and by[0] not in TIMES):
+        return None
+    cut = _cut_hours(part) if times else ()
+    if cut is None or ("hour" in times and not _whole_hours(part)):
+        return None
+    first, last = -(-part.since_us // HOUR_US), part.until_us // HOUR_US
+    return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last))
+
+
+def _has_none(wanted: str | Sequence[str | None] | None) -> bool:
+    return wanted is None or (not isinstance(wanted, str) and None in wanted)
+
+
+def _sparse(dimension: Dimension) -> bool:
+    return dimension.name == "run" or dimension.name.startswith("tag:")
+
+
+def _dimension(need: set[str], dims: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The narrowest dimension that has all that is asked for; a tag is `tag`, its name and its value."""
+    if len(need) == 1 and (name := next(iter(need))).startswith("tag:") and () in dims:
+        return ("tag", name.partition(":")[2])
+    fitting = [dim for dim in dims if need <= set(dim)]
+    return min(fitting, key=len, default=None)
+
+
+def _whole_hours(part: Slice) -> bool:
+    return all(offset % HOUR_US == 0 for _, offset in days.changes(part.tz, part.since_us, part.until_us))
+
+
+def _cut_hours(part: Slice) -> tuple[int, ...] | None:
+    """Hours that hold a midnight of the zone; None: too many."""
+    if _whole_hours(part):
+        return ()
+    first, last = days.instant(part.since_us, part.tz).date(), days.instant(part.until_us, part.tz).date()
+    if (last - first).days > MOST_CUT_HOURS:
+        return None
+    starts = (days.day_start(first + timedelta(days=n), part.tz) for n in range((last - first).days + 1))
+    return tuple(at // HOUR_US for at in starts if at % HOUR_US)
+
+
+# sums
+
+
+def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, dialect: str) -> tuple[Select[Any], Select[Any]]:
+    """The total, and the rows by `by`, as `Row.of` reads them."""
+    of_total = VARYING[frozenset(part.where) & _VARYING]
+    of_rows = VARYING[frozenset({*(d.name for d in by), *part.where}) & _VARYING]
+    names = [name for name in SUMS if not name.startswith("calls") or name in (of_total, of_rows)]
+    parts = entry_sums(dialect)
+    rolled = _Rolled(ROLLUP, by, part, found).queries([ROLLUP.c[name] for name in names])
+    each = select(*[d.sql for d in by], *[parts[name] for name in names])
+    beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, dialect)]
+    both = union_all(*rolled, *beside).subquery("both")
+    figures = {name: both.c[name] for name in names if not name.startswith(("calls", "entries"))}
+    sums = [what.label(name) for name, what in sums_of(figures).items()]
+    calls = {name: func.coalesce(func.sum(both.c[name]), 0).label("calls") for name in (of_total, of_rows)}
+    total = select(calls[of_total], *sums)
+    keys = [both.c[d.sql.name] for d in by]
+    rows = select(*keys, calls[of_rows], *sums).group_by(*keys).having(func.sum(both.c.entries) > 0)
+    return total, rows.limit(MAX_ROWS)
+
+
+def entries_query(part: Slice, dialect: str) -> Select[Any] | None:
+    """How many entries there are; None: the roll-up cannot tell."""
+    found = plan((), part)
+    if found is None:
+        return None
+    whole = _Rolled(ROLLUP, (), part, found).query([ROLLUP.c.entries])
+    beside = _from_ledger(select(literal(1)).select_from(LEDGER), part, found, dialect)
+    both = union_all(whole, *beside).subquery("both")
+    return select(func.coalesce(func.sum(both.c.entries), 0).label("n"))
+
+
+def values_query(dimension: Dimension, part: Slice, found: Plan, dialect: str) -> Select[Any]:
+    """The values of a dimension that occur."""
+    beside = _from_ledger(select(dimension.sql).select_from(LEDGER), part, found, dialect)
+    both = union_all(_Rolled(ROLLUP, (dimension,), part, found).query([]), *beside).subquery("both")
+    return select(both.c[dimension.sql.name]).distinct().limit(MAX_ROWS)
+
+
+# waiting times
+
+
+def bins_query(by: Sequence[Dimension], part: Slice, of: Of, found: Plan, dialect: str) -> Select[Any]:
+    """Attempts by bin, as `latency.bins` reads them."""
+    rolled = _Rolled(LATENCY, by, part, found).query([LATENCY.c.bin, LATENCY.c.n]).where(LATENCY.c.of == of)
+    ms, condition = SPANS[of]
+    each = select(*[d.sql for d in by], BIN(ms).label("bin"), literal(1).label("n")).where(IS_ATTEMPT, condition)
+    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, dialect)).subquery("both")
+    keys = [*[both.c[d.sql.name] for d in by], both.c.bin]
+    return select(*keys, func.sum(both.c.n).label("n")).group_by(*keys)
+
+
+# the two sources
+
+
+@dataclass(frozen=True, slots=True)
+class _Rolled:
+    """The rows of a roll-up that belong to a slice."""
+
+    table: Table
+    by: Sequence[Dimension]
+    part: Slice
+    plan: Plan
+
+    def queries(self, figures: Sequence[ColumnElement[Any]]) -> list[Select[Any]]:
+        """Where a run or a tag splits, entries without one are what is left of all of them."""
+        if not any(map(_sparse, self.by)):
+            return [self.query(figures)]
+        rest = replace(self, plan=replace(self.plan, dim=()))
+        return [self.query(figures), rest.query(figures), self.query([-figure for figure in figures], without=True)]
+
+    def query(self, figures: Sequence[ColumnElement[Any]], without: bool = False) -> Select[Any]:
+        c, found = self.table.c, self.plan
+        tag = found.dim[:1] == ("tag",)
+        keys = [null() if without and _sparse(d) else self._key(d) for d in self.by]
+        query = select(*[key.label(d.sql.name) for key, d in zip(keys, self.by, strict=True)], *figures)
+        query = query.where(c.dim == ("tag" if tag else ",".join(found.dim)), c.hour >= found.first, c.hour < found.last)
+        if found.cut:
+            query = query.where(c.hour.not_in(found.cut))
+        if tag:
+            query = query.where(c.v1 == found.dim[1])
+        for name, wanted in self.part.where.items():
+            values = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
+            if name == "team":
+                query = query.where(c.team.in_([value for value in values if value]))
+            else:
+                query = query.where(self._value(name).in_([NONE if value is None else value for value in values]))
+        return query if "team" in self.part.where else query.where(self._teams())
+
+    def _teams(self) -> ColumnElement[bool]:
+        """The rows of all teams together, but where they are asked for one by one, or kept one by one only."""
+        team = self.table.c.team
+        apart = self.plan.dim[:1] in (("run",), ("tag",)) or any(d.name == "team" or _sparse(d) for d in self.by)
+        return team != ALL_TEAMS if apart else team == ALL_TEAMS
+
+    def _value(self, name: str) -> ColumnElement[Any]:
+        if not self.plan.dim:
+            return null()
+        if name.startswith("tag:"):
+            return self.table.c.v2
+        return (self.table.c.v1, self.table.c.v2)[self.plan.dim.index(name)]
+
+    def _key(self, dimension: Dimension) -> ColumnElement[Any]:
+        c, bounds = self.table.c, self.part.clock_bounds
+        at_us = c.hour * literal(HOUR_US, BigInteger)
+        if dimension.name == "day":
+            return days.day_number(at_us, dimension.tz, *bounds)
+        if dimension.name == "hour":
+            return at_us
+        return c.team if dimension.name == "team" else func.nullif(self._value(dimension.name), NONE)
+
+
+def _from_ledger(each: Select[Any], part: Slice, found: Plan, dialect: str) -> list[Select[Any]]:
+    """Entries outside the whole hours, and those that the roll-up has not got yet."""
+    rolled_to = func.coalesce(select(STATE.c.seq).scalar_subquery(), 0)
+    first_us, last_us = found.first * HOUR_US, found.last * HOUR_US
+    if first_us >= last_us:
+        return [part.apply(each)]
+    pieces = [(part.since_us, first_us), (last_us, part.until_us), *[(h * HOUR_US, (h + 1) * HOUR_US) for h in found.cut]]
+    pieces = [(a, b) for a, b in pieces if a < b]
+    at_us: ColumnElement[int] = C.at_us + literal_column("0", BigInteger)      # no index: the newest entries are fewer
+    new = part.among(each).where(seq(dialect) > rolled_to, at_us >= first_us, at_us < last_us)
+    queries = [new.where((at_us // literal(HOUR_US, BigInteger)).not_in(found.cut)) if found.cut else new]
+    if pieces:
+        queries.append(part.among(each).where(or_(*[and_(C.at_us >= a, C.at_us < b) for a, b in pieces])))
+    return queries

@@ -1,0 +1,53 @@
+"""Changes that other processes made to keys and people, seen here within two seconds, and whether the database answers."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.access.keys import KeyRing
+from gateway.access.people import People
+from gateway.key_table import KeyTable
+from gateway.people_table import PeopleTable
+
+EVERY_S = 2.0
+_log = logging.getLogger("tollway.keys")
+
+
+class Watch:
+    """One task; `start` after the keys were loaded, `close` at the end."""
+
+    def __init__(self, ring: KeyRing, keys: KeyTable, people: People, people_table: PeopleTable) -> None:
+        self._ring, self._keys, self._people, self._people_table = ring, keys, people, people_table
+        self._task: asyncio.Task[None] | None = None
+        self.warning: str | None = None
+        """What the database's own settings put at risk; None if nothing."""
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="key-watch")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def look(self) -> None:
+        """Reads what is new. Raises SQLAlchemy's errors or `OSError` where the database is away."""
+        self._ring.put(*await self._keys.load(self._ring.newest_us))
+        self._people.replace(await self._people_table.load())
+        self.warning = await self._keys.warning()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self.look()
+            except (SQLAlchemyError, OSError) as error:
+                if not self._ring.stale:
+                    _log.warning("keys: the database is away (%s); keys used lately go on", type(error).__name__)
+                self._ring.stale = True
+            else:
+                self._ring.stale = False

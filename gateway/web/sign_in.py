@@ -1,0 +1,57 @@
+"""People at the usage and admin paths, who come with a token of an identity provider or through a proxy that names them.
+
+A request with a key of ours is that key's. The proxy's header counts only from the addresses that the settings state, as the
+socket tells them; from anywhere else it is as if it were not there. Model calls take keys only.
+"""
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from litestar import Request
+
+from gateway.access.keys import key_id
+from gateway.access.people import PROXY, People
+from gateway.settings import LoginSettings
+from gateway.web.front import presented_key
+from gateway.web.routes import PERSON
+
+if TYPE_CHECKING:
+    from gateway.access.oidc import Tokens
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SignIn:
+    """Litestar's `before_request`: finds out which person asks, if one does."""
+
+    def __init__(self, settings: LoginSettings) -> None:
+        self.people = People()
+        self._tokens: Tokens | None = None
+        if settings.oidc_issuer is not None:
+            from gateway.access.oidc import Tokens  # its cryptography takes a tenth of a second of a start that needs none
+
+            self._tokens = Tokens(settings.oidc_issuer, settings.oidc_audience or "", settings.oidc_claim)
+        self._header = settings.proxy_header
+        self._proxies: Sequence[Network] = [ipaddress.ip_network(text) for text in settings.proxy_addresses]
+
+    async def __call__(self, request: Request[Any, Any, Any]) -> None:
+        """Raises `Unauthorized` for a token that is none of ours, and for people whom nobody has let in."""
+        if not request.url.path.startswith(("/tollway/", "/v1/models")):
+            return
+        shown = presented_key(request.headers)
+        if shown is not None and key_id(shown) is not None:
+            return
+        if self._tokens is not None and shown is not None and shown.count(".") == 2:
+            subject = await self._tokens.subject(shown)
+            request.scope["state"][PERSON] = self.people.find(self._tokens.issuer, subject)
+        elif self._header is not None and (subject := request.headers.get(self._header, "").strip()) and self._proxied(request):
+            request.scope["state"][PERSON] = self.people.find(PROXY, subject)
+
+    def _proxied(self, request: Request[Any, Any, Any]) -> bool:
+        try:
+            address = ipaddress.ip_address(request.client.host if request.client else "")
+        except ValueError:
+            return False
+        return any(address in network for network in self._proxies)

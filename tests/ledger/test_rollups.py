@@ -1,0 +1,199 @@
+"""Roll-ups tell what the ledger tells: at any moment of rolling, for each split, each zone, with corrections and retries."""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as of_row
+from datetime import date
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.core.usage import TokenUsage
+from gateway.ledger import Entry, rolled, rollups
+from gateway.ledger.days import HOUR_US, day_range
+from gateway.ledger.reports import Reports, Slice, Sums, connect
+from gateway.ledger.rollups import Roller
+from gateway.ledger.sql import Store, insert_entries
+from tests.ledger.generate import entries, entry, write
+
+NOON = 1_764_072_000_000_000    # 2025-11-25 12:00 UTC
+RATES = {"input": 100, "cached": 10, "write_5m": 125, "write_1h": 200, "write_30m": 0, "write_12h": 0, "write_unknown": 125, "output": 500}
+SPLITS: Sequence[tuple[str, ...]] = (
+    (), ("team",), ("day", "team"), ("hour",), ("hour", "lane"), ("class", "lane"), ("backend", "lane"), ("status",), ("miss",), ("run",),
+    ("tag:feature",), ("day", "tag:feature"), ("model",), ("client",), ("prices",), ("team", "key", "model"), ("project", "model"), ("provider",),
+)
+PARTS = (
+    Slice(), Slice(tz="Asia/Kolkata"), Slice(tz="America/New_York", since_us=NOON - 5 * 24 * HOUR_US - 12_345, until_us=NOON - 777),
+    Slice(where={"team": "search"}), Slice(where={"team": ["search", "support"], "lane": "fast"}), Slice(where={"model": ["gpt-5.5", "none"]}),
+    Slice(where={"team": []}), Slice(since_us=NOON - 40 * 60_000_000, until_us=NOON - 60_000_000),
+)
+
+
+def roll(url: str, upto: int | None = None, chunk: int = 700) -> int:
+    """Adds to the roll-ups, all of them or about `upto` entries; how many."""
+
+    async def work() -> int:
+        store, done = Store(url), 0
+        roller = Roller(store, lambda ids: RATES if len(ids) == 1 else None)
+        while upto is None or done < upto:
+            step = await roller.step(chunk)
+            done += step.entries
+            if not step.left:
+                break
+        await store.close()
+        return done
+
+    return run(work())
+
+
+def run(work: Any) -> Any:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def add(url: str, *more: Entry) -> None:
+    async def work() -> None:
+        store = Store(url)
+        async with store.begin() as connection:
+            await insert_entries(connection, more)
+        await store.close()
+
+    run(work())
+
+
+@pytest.fixture
+def ledger(place: str) -> Iterator[Any]:
+    opened: list[Reports] = []
+
+    def make(*some: Entry) -> tuple[str, Reports]:
+        write(place, some)
+        opened.append(connect(place))
+        return place, opened[-1]
+
+    yield make
+    for report in opened:
+        report.close()
+
+
+def told(report: Reports) -> dict[str, Any]:
+    """Everything that a report says, but cost by token class: that needs the rates, which come with the rolling."""
+    found: dict[str, Any] = {f"{by}": plain(report.spend(by, Slice(tz="America/New_York"))) for by in SPLITS}
+    found |= {f"{by} {part}": plain(report.spend(by, part)) for by in (("day", "model"), ("backend", "lane")) for part in PARTS}
+    found["extent"] = report.extent()
+    found["values"] = [report.values(name) for name in ("team", "run", "model", "tag:feature")]
+    found["bars"] = [report.histogram(by, part) for by in (("lane",), ("day", "lane", "class"), ("prompt",)) for part in PARTS[1:4]]
+    return found
+
+
+def plain(sums: Sums) -> Any:
+    bare = {name: 0 for name in ("uncached_nanos", "cache_read_nanos", "cache_write_nanos", "output_nanos")}
+    return sorted(str(of_row(row, **bare)) for row in sums.rows), of_row(sums.total, **bare)
+
+
+def test_roll_ups_tell_what_the_ledger_tells(ledger: Any) -> None:
+    """Before the first roll, half-way, and when all is in."""
+    url, report = ledger(*entries(400, NOON, days=3))
+    fresh = told(report)
+    assert roll(url, upto=100, chunk=200) == 200
+    assert told(report) == fresh
+    assert roll(url) == 200
+    assert told(report) == fresh
+    assert roll(url) == 0
+
+
+def test_corrections_and_late_attempts_land_in_their_hour(ledger: Any) -> None:
+    """In whatever order they come: a price that a correction brings, twice corrected, an attempt after the second one."""
+    first = [
+        entry(id="a-1", at_us=NOON, status="unpriced", cost_nanos=None, uncached_cost_nanos=None, model="new"),
+        entry(id="b-2", call_id="b", attempt=2, at_us=NOON, backend="other"), entry(id="c-1", call_id="c", at_us=NOON, lane="fast", status="failed"),
+    ]
+    fix = entry(id="x-1", kind="correction", corrects="a-1", at_us=NOON, model="new", cost_nanos=7, uncached_cost_nanos=9, tokens=TokenUsage())
+    later = [
+        fix, replace(fix, id="x-2", cost_nanos=-2, uncached_cost_nanos=0), entry(id="b-1", call_id="b", at_us=NOON, status="failed"),
+        entry(id="c-2", call_id="c", attempt=2, at_us=NOON, lane="fast"), entry(id="c-3", call_id="c", attempt=3, at_us=NOON),
+    ]
+    url, report = ledger(*first)
+    roll(url)
+    add(url, *later)
+    waiting = told(report)
+    roll(url, chunk=2)
+    assert told(report) == waiting
+    total = report.spend().total
+    assert (total.calls, total.attempts, total.unpriced) == (3, 6, 0)
+    assert {row.key[0]: row.calls for row in report.spend(("lane",)).rows} == {"fast": 1, "standard": 3}
+    assert {row.key[0]: row.cost_nanos for row in report.spend(("model",)).rows}["new"] == 5
+
+
+def test_costs_by_token_class_add_up(ledger: Any) -> None:
+    """By the rows that the entries name; what they do not explain is `other`."""
+    tokens = TokenUsage(uncached=1_000, cache_read=5_000, cache_write={"5m": 400, "1h": 10}, output=300)
+    cost = (1_000 * 100 + 5_000 * 10 + 400 * 125 + 10 * 200 + 300 * 500) // 1_000
+    url, report = ledger(
+        entry(id="a-1", tokens=tokens, cost_nanos=cost + 55), entry(id="a-2", call_id="c-2", tokens=tokens, cost_nanos=cost, price_rows=("a", "b")),
+    )  # fmt: skip
+    roll(url)
+    for by in ((), ("team",), ("day", "team"), ("subgoal",)):
+        total = report.spend(by).total
+        assert total.cost_parts == {"uncached": 100, "cache_read": 50, "cache_write": 52, "output": 150, "other": 55 + cost}
+        assert sum(total.cost_parts.values()) == total.cost_nanos
+
+
+@pytest.mark.parametrize("tz", ["Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Berlin"])
+def test_days_of_any_zone_are_exact(ledger: Any, tz: str) -> None:
+    """An entry every ten minutes: a zone of half or quarter hours cuts an hour of the roll-up at each midnight."""
+    url, report = ledger(*(entry(id=f"a-{n}", call_id=f"c-{n}", at_us=NOON + n * HOUR_US // 6) for n in range(400)))
+    before = report.spend(("day",), Slice(tz=tz))
+    roll(url)
+    assert plain(report.spend(("day",), Slice(tz=tz))) == plain(before)
+    day = before.rows[1].key[0]
+    chosen = date.fromisoformat(str(day))
+    since, until = day_range(chosen, chosen, tz)
+    assert report.spend((), Slice(tz=tz, since_us=since, until_us=until)).total.calls == 144
+
+
+def test_a_ledger_that_is_another_is_noticed_and_rolled_anew(ledger: Any) -> None:
+    url, report = ledger(*entries(300, NOON))
+    roll(url)
+
+    async def look() -> tuple[bool, bool]:
+        store = Store(url)
+        roller = Roller(store, lambda ids: None)
+        good = await roller.damaged()
+        async with store.begin() as connection:
+            await connection.exec_driver_sql("DELETE FROM ledger WHERE id = (SELECT min(id) FROM ledger)")
+        bad = await roller.damaged()
+        await roller.reset()
+        await store.close()
+        return good, bad
+
+    assert run(look()) == (False, True)
+    assert report.extent().entries == 299
+    assert roll(url) == 299
+    assert report.spend().total.attempts == 299
+
+
+def test_percentiles_over_many_attempts_come_from_bins(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are off by less than a bin, 12 %, and say so."""
+    url, report = ledger(*entries(600, NOON, days=0.5))
+    roll(url)
+    exact = report.latency(("lane", "class"))
+    monkeypatch.setattr("gateway.ledger.latency.EXACT_UP_TO", 10)
+    binned = report.latency(("lane", "class"))
+    assert [q.key for q in binned] == [q.key for q in exact]
+    for a, b in zip(exact, binned, strict=True):
+        assert (b.count, b.exact) == (a.count, False)
+        for p in ("p50", "p95", "p99"):
+            assert getattr(b, p) == pytest.approx(getattr(a, p), rel=0.13)
+
+
+def test_what_the_roll_up_cannot_tell_is_left_to_the_ledger() -> None:
+    for by, part in (
+        (("subgoal",), Slice()), (("status", "lane"), Slice()), (("hour",), Slice(tz="Asia/Kolkata")), (("lane", "day"), Slice()),
+        ((), Slice(where={"run": None})), (("day",), Slice(tz="Asia/Kolkata")),
+    ):  # fmt: skip
+        assert rolled.plan(by, part) is None, by
+    assert rolled.plan(("day", "lane"), Slice(where={"model": "m"})) is not None
+    assert set(rollups.VARYING) >= {frozenset(dim) & {"backend", "lane", "status", "miss", "provider"} for dim in rollups.DIMS}
