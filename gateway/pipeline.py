@@ -32,6 +32,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
+from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
@@ -62,14 +63,25 @@ class Pipeline:
         admission, patient = via.admission, is_patient(policy, call.headers.get("x-tollway-class"))
         if not admission.may_enter(patient=patient):
             await admission.wait(patient=patient)
-        via.metrics.in_flight += 1
         via.traffic.began(call.run)
         try:
-            await self._attempts(self.plan(call, policy), policy, client)
+            if call.sketch.previous_id is not None:
+                await via.stored.recall(call.sketch.previous_id)
+            plan = self.plan(call, policy)
+            if HEADER in call.headers:
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to))
+            else:
+                await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
-            via.metrics.in_flight -= 1
             admission.leave()
+
+    async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
+        self._via.metrics.in_flight += 1
+        try:
+            await self._attempts(plan, policy, client)
+        finally:
+            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
