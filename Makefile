@@ -71,7 +71,7 @@ soak: $(READY) ## the contract C1-C27, what is reached against what is promised,
 chaos: $(READY) ## the same in a few minutes, each experiment short
 	$(BIN)/python -m benchmarks.contract $(ARGS)
 
-peers: $(PEERS)/.ready ## transformers and llama.cpp (built from source, about 15 minutes), for `python -m benchmarks.engine`
+peers: $(PEERS)/.ready ## transformers and llama.cpp, for `python -m benchmarks.engine`
 
 # They borrow the project's torch; nothing of the project needs them.
 $(PEERS)/.ready: benchmarks/peers.txt $(READY)

@@ -95,6 +95,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     """Silence in a stream after which the client gets a ping; 0 is never."""
     deadline: float | None = None
     """By when (monotonic) the answer must have come, of a stream its first byte."""
+    begun: Callable[[], None] | None = None
+    """Called when the answer's first token has come."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
@@ -288,6 +290,8 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     def _first_token(self) -> None:
         self.outcome.first_token_s = time.perf_counter() - self._began
+        if self.begun is not None:
+            self.begun()
 
     async def _settle(self, status: Status, error: str | None) -> Sequence[tuple[bytes, bytes]]:
         self.outcome.status, self.outcome.error = status, error
