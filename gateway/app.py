@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,19 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
-from gateway.access.rate import Rates
 from gateway.alerts.watch import AlertWatch
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
+from gateway.budgets.redis import RedisBudgets
 from gateway.core.errors import GatewayError
 from gateway.counting import Counting
 from gateway.holds import Holds
+from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.budget_use import Limit
@@ -39,14 +42,19 @@ from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import SqlLedger, Store
+from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
+from gateway.prefix.history import History
+from gateway.prefix.index import PrefixIndex
+from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.spent import Spent
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
 from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
@@ -56,7 +64,7 @@ from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
 from router_policies.files import PolicyStore
-from router_policies.types import Rates as LaneRates
+from router_policies.types import Rates
 
 _RELOAD_S = 0.5
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
@@ -93,7 +101,7 @@ def build(
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         async with _services(settings, policies, book, transport, demo_team, seat) as services:
-            holds = Holds(services.budgets, services.prices, services.reports, services.ledger.flush)
+            holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
@@ -138,6 +146,7 @@ class _Stores:
 
     table: KeyTable
     people: PeopleTable
+    memory: MemoryTable
     ring: KeyRing
     journal: Journal
     ledger: SqlLedger
@@ -148,23 +157,28 @@ class _Stores:
 
 
 @asynccontextmanager
-async def _own_stores(settings: Settings, pepper: bytes, demo_team: str | None) -> AsyncIterator[_Stores]:
+async def _own_stores(
+    settings: Settings, pepper: bytes, policies: PolicyStore, demo_team: str | None
+) -> AsyncIterator[_Stores]:
     async with _database(settings, pepper, demo_team) as (store, table, ring, upkeep):
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
-            yield _Stores(
-                table=table, people=PeopleTable(store), ring=ring, journal=journal, ledger=ledger, budgets=MemoryBudgets(),
-                upkeep=upkeep,
-            )  # fmt: skip
+            async with _budgets(settings, policies, ledger) as budgets:
+                yield _Stores(
+                    table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
+                    ledger=ledger, budgets=budgets, upkeep=upkeep,
+                )  # fmt: skip
         finally:
             await ledger.close()
             journal.close()
 
 
 @asynccontextmanager
-async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> AsyncIterator[_Stores]:
+async def _stores_of_house(
+    settings: Settings, pepper: bytes, policies: PolicyStore, seat: Seat
+) -> AsyncIterator[_Stores]:
     async with seat.house() as house:
         ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
@@ -172,10 +186,11 @@ async def _stores_of_house(settings: Settings, pepper: bytes, seat: Seat) -> Asy
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
         try:
-            yield _Stores(
-                table=house.keys, people=house.people, ring=ring, journal=journal, ledger=ledger,
-                budgets=FarBudgets(house.link), house=house,
-            )  # fmt: skip
+            async with _budgets(settings, policies, ledger, house) as budgets:
+                yield _Stores(
+                    table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
+                    budgets=budgets, house=house,
+                )  # fmt: skip
         finally:
             await ledger.close()
             journal.close()
@@ -223,9 +238,14 @@ async def keep_house(settings: Settings, demo_team: str | None, control: socket.
         journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
+        books = reports.connect(settings.database_url)
         try:
-            await House(store, journal, ledger, MemoryBudgets()).live(control)
+            budgets = MemoryBudgets()
+            house = House(store, journal, ledger, budgets)
+            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies))).past
+            await house.live(control)
         finally:
+            books.close()
             await ledger.close()
             journal.close()
 
@@ -240,9 +260,10 @@ async def _services(
     seat: Seat | None,
 ) -> AsyncIterator[Services]:
     pepper = _pepper(settings)
-    of_house = None if seat is None else _stores_of_house(settings, pepper, seat)
-    async with of_house or _own_stores(settings, pepper, demo_team) as stores:
+    of_house = None if seat is None else _stores_of_house(settings, pepper, policies, seat)
+    async with of_house or _own_stores(settings, pepper, policies, demo_team) as stores:
         known = People(await stores.people.load())
+        stored = Stored(stores.memory)
         watch = Watch(stores.ring, stores.table, known, stores.people)
         upstream = Upstream(transport or WireTransport())
         services = Services(
@@ -252,6 +273,9 @@ async def _services(
             people=known,
             people_table=stores.people,
             watch=watch,
+            stored=stored,
+            memory=stores.memory,
+            idempotency=Idempotency(stores.memory),
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -262,7 +286,8 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
-            rates=Rates() if seat is None else Rates(share=1 / seat.workers),
+            index=PrefixIndex(settings.prefix_index_mb << 20),
+            history=History(settings.explain_mb << 20),
             house=stores.house,
         )
         if seat is not None:
@@ -271,6 +296,7 @@ async def _services(
         status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
+        stored.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
@@ -279,8 +305,38 @@ async def _services(
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
             await watch.close()
+            await stored.close()
             await upstream.aclose()
             services.reports.close()
+
+
+def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
+    """Names that the team's clients may write for the model."""
+    return [name for name, meant in policies.current.for_team(team).models.aliases.items() if meant == model]
+
+
+@asynccontextmanager
+async def _budgets(
+    settings: Settings, policies: PolicyStore, ledger: SqlLedger, house: FarHouse | None = None
+) -> AsyncIterator[Budgets]:
+    """In the store that replicas share, at the house of this process's siblings, or here."""
+    books = reports.connect(settings.database_url)
+    spent = Spent(books, ledger.flush, partial(_aliases, policies))
+    budgets: Budgets
+    if settings.redis_url is not None:
+        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+        budgets = RedisBudgets(
+            link, secrets.token_hex(6), org=settings.organisation, past=spent.past, costs=spent.costs,
+            away=settings.redis_away,
+        )  # fmt: skip
+    else:
+        budgets = MemoryBudgets(past=spent.past) if house is None else FarBudgets(house.link)
+    await budgets.start()
+    try:
+        yield budgets
+    finally:
+        await budgets.close()
+        books.close()
 
 
 async def _reload_policies(policies: PolicyStore) -> None:
@@ -293,10 +349,10 @@ async def _reload_policies(policies: PolicyStore) -> None:
             _log.info("policy files loaded, version %s", policies.current.version)
 
 
-def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], LaneRates]:
-    def rates_of(provider: str, model: str, tier: str | None) -> LaneRates:
+def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:
+    def rates_of(provider: str, model: str, tier: str | None) -> Rates:
         found = book.rates(provider, model, tier, time.time_ns() // 1_000)
-        return LaneRates() if found is None else LaneRates(found.uncached, found.cached, found.cache_write, found.output)
+        return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
 
     return rates_of
 

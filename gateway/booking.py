@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway import late
+from gateway import late, missed
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
@@ -27,7 +27,7 @@ from gateway.metering.served import tier_of, with_lifetimes
 from gateway.normalize import Change
 from gateway.prefix.chain import Chain
 from gateway.services import Services
-from router_policies.types import Decision, Ranked
+from router_policies.types import Decision, Ranked, Rates
 
 _STORING = "openai_responses"
 _COOLING = frozenset({429, 503, 529})
@@ -76,7 +76,7 @@ class Booking(msgspec.Struct, kw_only=True):
             self.via.journal.open_attempt(self.opened)
         except JournalError as error:
             if self.hold is not None:
-                await self.via.budgets.release(self.hold)
+                self.via.budgets.post(self.hold, 0)
             refusal = Overloaded("the journal cannot be written, so no new call is taken", retry_after_s=5)
             refusal.code = "journal_full"
             raise refusal from error
@@ -101,13 +101,13 @@ class Booking(msgspec.Struct, kw_only=True):
             await self.via.ledger.append(entry)
         except JournalError as error:
             if self.hold is not None:
-                await self.via.budgets.settle(self.hold, entry.cost_nanos)
+                self.via.budgets.post(self.hold, entry.cost_nanos)
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
         if observed.pending and observed.response_id:
-            late.keep(self.via, observed.response_id, entry, self.hold)
-        elif self.hold is not None:
-            await self.via.budgets.settle(self.hold, entry.cost_nanos)
+            await late.keep(self.via, observed.response_id, entry, self.hold)
+        elif self.hold is not None and self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens)):
+            self.via.metrics.over_hold(entry.team)
         self._tell(outcome, entry)
         return headers_of(entry)
 
@@ -172,8 +172,15 @@ class Booking(msgspec.Struct, kw_only=True):
                 status = "unpriced"
         elif status in ("ok", "sent_unanswered") or observed.response_id:  # begun, so it may have been billed
             cost, uncached_cost, status = None, None, "unpriced" if status == "ok" else status  # type: ignore[assignment]
+        miss = None
+        if metered.source == "provider" and outcome.http_status == 200:
+            miss = missed.why(
+                self.via.history, self.plan.call, self.plan.chain, self.ranked.upstream_model, tokens, pool=target.pool,
+                provider=target.provider, ttl_s=_ttl_s(target), rates=self._rates(),
+            )  # fmt: skip
         return replace(
             self.opened or self._opened(),
+            miss=miss,
             served_model=observed.served_model,
             served_tier=tier,
             status=status,
@@ -187,6 +194,10 @@ class Booking(msgspec.Struct, kw_only=True):
             uncached_cost_nanos=uncached_cost,
             price_rows=rows,
         )
+
+    def _rates(self) -> Rates:
+        served = self.ranked.lane.models.get(self.plan.decision.model)
+        return Rates() if served is None else served.rates
 
     def _tell(self, outcome: Outcome, entry: Entry) -> None:
         via, target, tokens = self.via, self.target, entry.tokens
@@ -205,12 +216,21 @@ class Booking(msgspec.Struct, kw_only=True):
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
         if entry.tokens_from == "provider" and outcome.http_status == 200:
-            ttl_s = _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
-            now_us, read = time.time_ns() // 1_000, tokens.cache_read
-            via.index.learn(entry.team, target.pool, self.plan.chain, tokens.input_total, now_us, ttl_s, cached=read)
+            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
+            via.index.learn(entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read)
+            missed.note(via.history, self.plan.call, chain, entry.upstream_model, tokens, pool=target.pool)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
+
+
+def _ttl_s(target: Target) -> float:
+    return _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
+
+
+def _used(tokens: TokenUsage) -> int | None:
+    """Prompt and output, for rate limits; None: not known."""
+    return tokens.input_total + (tokens.output or 0) if tokens.known else None
 
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:

@@ -6,13 +6,14 @@ steps a call.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 
+from gateway.budgets import BudgetState
 from gateway.core.entry import Entry
 
 _FIRST_TOKEN_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
@@ -32,6 +33,16 @@ class Metrics:
         self._rule_errors = Counter(
             "tollway_rule_errors", "Policy rules whose condition failed while it ran", ["team", "rule"], registry=registry
         )
+        self._over_hold = Counter(
+            "tollway_over_hold_attempts", "Attempts that cost more than was held", ["team"], registry=registry
+        )
+        self._budget = Gauge(
+            "tollway_budget_usd", "Budgets in use, in dollars", ["team", "budget", "figure"], registry=registry
+        )
+        self.budget_mode = Gauge("tollway_budget_mode", "1 for the mode that budgets are in", ["mode"], registry=registry)
+        self.budget_pending = Gauge(
+            "tollway_budget_settlements_pending", "Settlements that the budget store has not confirmed", registry=registry
+        )
         self.in_flight = 0
         """Calls being served."""
         Gauge("tollway_calls_in_flight", "Calls being served", registry=registry).set_function(lambda: self.in_flight)
@@ -45,6 +56,20 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         self._child(self._refused, code).inc()
+
+    def over_hold(self, team: str) -> None:
+        self._child(self._over_hold, team).inc()
+
+    def budgets(self, mode: str, pending: int, states: Sequence[BudgetState]) -> None:
+        """Budgets of teams as they stand; those of projects, keys and so on would be too many series."""
+        for name in ("normal", "lease", "closed"):
+            self.budget_mode.labels(name).set(name == mode)
+        self.budget_pending.set(pending)
+        for state in states:
+            if state.account == f"{state.team}/{state.name}":
+                for figure in ("limit", "spent", "held"):
+                    child = self._child(self._budget, state.team, state.name, figure)
+                    child.set(getattr(state, f"{figure}_nanos") / 1e9)
 
     def rule_failed(self, team: str, rule: str) -> None:
         self._child(self._rule_errors, team, rule).inc()

@@ -63,13 +63,16 @@ class Passage:
     async def serve(self, call: Call, method: str, place: str, client: Client) -> None:
         """Answers through `client`; `place` is path and query as they came. Raises only if nothing has been sent out."""
         policy = self._via.policies.current.for_team(call.tenant.team)
-        self._via.rates.admit(call.tenant.team, policy.limits.requests_per_minute)
+        if place.startswith("/v1/") and len(parts := place.partition("?")[0].split("/", 4)) > 3:
+            await self._via.stored.recall(unquote(parts[3]))
         way = self._way(call, policy, method, place)
         booking = self._booking(call, policy, way)
         if way.costs:
             held = await self._holds.take(call, policy, booking.ranked, way.target, booking.id, len(call.body))
             booking.hold = held.hold
             await booking.open()
+        else:
+            await self._holds.admit(call, policy, booking.id)
         exchange = _Exchange(via=self._via, way=way, booking=booking, client=client)
         try:
             await exchange.run()

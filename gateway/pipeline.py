@@ -30,6 +30,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
+from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
@@ -59,20 +60,27 @@ class Pipeline:
         policy = via.policies.current.for_team(call.tenant.team)
         via.traffic.began(call.run)
         try:
+            if call.sketch.previous_id is not None:
+                await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
-            via.metrics.in_flight += 1
-            try:
-                await self._attempts(plan, policy, client)
-            finally:
-                via.metrics.in_flight -= 1
+            if HEADER in call.headers:
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to))
+            else:
+                await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
+
+    async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
+        self._via.metrics.in_flight += 1
+        try:
+            await self._attempts(plan, policy, client)
+        finally:
+            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
-        via.rates.admit(team, policy.limits.requests_per_minute)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
         cap = _output_cap(call, policy)
@@ -193,7 +201,9 @@ class Pipeline:
             keepalive_s=via.settings.keepalive_ms / 1e3,
         )
         request = attempt.request()
-        booking.hold, limit = await self._holds.take(plan.call, policy, ranked, target, booking.id, len(request))
+        booking.hold, limit = await self._holds.take(
+            plan.call, policy, ranked, target, booking.id, len(request), first=number == 1
+        )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()

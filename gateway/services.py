@@ -5,21 +5,23 @@ from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
-from gateway.access.rate import Rates
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.budgets import Budgets, Hold
+from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.lanes.traffic import Traffic
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
+from gateway.memory_table import MemoryTable
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
+from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from gateway.watch import Watch
@@ -48,11 +50,13 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
-    rates: Rates = field(default_factory=Rates)
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
-    stored: Stored = field(default_factory=Stored)
+    stored: Stored
+    memory: MemoryTable
+    idempotency: Idempotency
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
     house: FarHouse | None = None

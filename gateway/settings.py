@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gateway.core.secret import Secret
+from gateway.redis_link import BadAddress, address
 from router_policies import strict_yaml
 
 Api = Literal["chat", "responses", "embeddings", "messages", "count_tokens", "files", "batches"]
@@ -23,6 +24,7 @@ APIS_OF: Mapping[str, tuple[Api, ...]] = {
 """What a backend speaks if nothing is said."""
 STORES = frozenset({"files", "batches"})
 """APIs that keep things at the provider; either dialect may have them."""
+NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 _OUR_PATHS = ("v1", "tollway", "healthz", "readyz", "metrics")
 _SAFE = ("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")
 _HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
@@ -221,6 +223,15 @@ class File(_Part):
     database_url: str | None = Field(
         None, pattern=r"^(sqlite|postgres|postgresql)://", description="sqlite:///FILE or postgresql://...; default: in DATA"
     )
+    redis_url: str | None = Field(
+        None, description="redis://HOST:6379/0 (rediss:// is TLS; Valkey too) or a reference to it, env:NAME or file:PATH: "
+        "budgets and rate limits that replicas share; default: each process has its own"
+    )
+    redis_ca: str | None = Field(None, description="file with the certificate authority of a rediss:// server")
+    redis_away: Literal["lease", "closed"] = Field(
+        "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
+    )
+    organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
     database_upgrade: Literal["start", "command"] = Field(
         "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
     )
@@ -234,6 +245,10 @@ class File(_Part):
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
     max_retry_wait_ms: float = Field(1_000.0, ge=0, le=60_000, description="longest wait before that, else it is passed on")
+    prefix_index_mb: int = Field(64, ge=1, le=65_536, description="memory of the index of cached prefixes, oldest out first")
+    explain_mb: int = Field(
+        32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
+    )
     keepalive_ms: float = Field(15_000.0, ge=0, description="silence in a stream after which a ping is sent; 0 is never")
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
@@ -257,6 +272,10 @@ class Settings(BaseModel):
     prices: tuple[Path, ...]
     data: Path
     database_url: str
+    redis_url: Secret | None = None
+    redis_ca: str | None = None
+    redis_away: Literal["lease", "closed"] = "lease"
+    organisation: str = "default"
     database_upgrade: Literal["start", "command"] = "start"
     admin_key: Secret | None
     key_pepper: Secret | None = None
@@ -268,6 +287,8 @@ class Settings(BaseModel):
     max_attempts: int
     retries: int
     max_retry_wait_ms: float
+    prefix_index_mb: int = 64
+    explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
     journal_max_mib: int
@@ -299,6 +320,10 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         data=data,
         database_url=database_url(file, folder),
         database_upgrade=file.database_upgrade,
+        redis_url=_redis_url(file, folder, env),
+        redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
+        redis_away=file.redis_away,
+        organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
         login=file.login,
@@ -308,6 +333,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         max_attempts=file.max_attempts,
         retries=file.retries,
         max_retry_wait_ms=file.max_retry_wait_ms,
+        prefix_index_mb=file.prefix_index_mb,
+        explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
         journal_max_mib=file.journal_max_mib,
@@ -324,6 +351,22 @@ def _alert_secrets(file: File, folder: Path, env: Mapping[str, str]) -> dict[str
         if reference is not None
     }
     return {name: _secret(reference, f"alerts.channels.{name}", folder, env) for name, reference in wanted.items()}
+
+
+def _redis_url(file: File, folder: Path, env: Mapping[str, str]) -> Secret | None:
+    text = file.redis_url
+    if text is None:
+        return None
+    referred = text.startswith(("env:", "file:"))
+    url = _secret(text, "redis_url", folder, env) if referred else Secret(text)
+    try:
+        server = address(url.reveal())
+    except BadAddress as error:
+        raise SettingsError(f"redis_url: {error}") from error
+    if server.password is not None and not referred:
+        where = "write env:NAME or file:PATH, and put the address with its password there"
+        raise SettingsError(f"redis_url: secrets never stand in this file; {where}")
+    return url
 
 
 def database_url(file: File, folder: Path) -> str:

@@ -17,10 +17,24 @@ from router_policies import conditions
 from router_policies.globs import globs
 from router_policies.presets import CLASSES, KNOWN_LANES
 from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable
-from router_policies.rules import Budget, ClientMay, Klass, Limits, ModelRules, Normalize, Policy, PolicyTest, Rule
-from router_policies.schema import ClassPart, GivenPart, NormalizePart, RulePart, TeamFile
+from router_policies.rules import (
+    Budget,
+    ClientMay,
+    Downgrade,
+    Klass,
+    Limits,
+    ModelRules,
+    Normalize,
+    Policy,
+    PolicyTest,
+    Rate,
+    Rule,
+)  # fmt: skip
+from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, NormalizePart, RulePart, TeamFile
 from router_policies.types import Ask
 from router_policies.yaml_events import Document, Path_
+
+_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent")
 
 
 def build(document: Document, file: TeamFile) -> Policy:
@@ -54,7 +68,7 @@ class _Build:
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
             normalize=_normalize(file), unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
-            limits=Limits(**file.limits.model_dump()), hang_up=file.hang_up, explore=file.explore,
+            limits=self._limits(), hang_up=file.hang_up, explore=file.explore,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),
             tests=self._tests(classes),
         )  # fmt: skip
@@ -137,7 +151,32 @@ class _Build:
             if not _zone_exists(budget.timezone):
                 hint = did_you_mean(budget.timezone, available_timezones())
                 self._say(("budgets", i, "timezone"), "is no IANA time zone such as Europe/Berlin", hint)
-        return tuple(Budget(**budget.model_dump()) for budget in self.file.budgets)
+            self._downgrade(i, budget)
+        return tuple(
+            Budget(**{**budget.model_dump(), "downgrade": _downgrade(budget.downgrade)}) for budget in self.file.budgets
+        )
+
+    def _downgrade(self, i: int, budget: BudgetPart) -> None:
+        part, path = budget.downgrade, ("budgets", i, "downgrade")
+        missing = "`on_exhausted: downgrade` needs `downgrade` with lanes or a model"
+        if (part is None) == (budget.on_exhausted == "downgrade"):
+            where: Path_ = ("budgets", i, "on_exhausted") if part is None else path
+            self._say(where, missing if part is None else "needs `on_exhausted: downgrade`")
+        elif part is not None and not part.lanes and part.model is None:
+            self._say(path, "says nothing", "name lanes or a model")
+        elif part is not None:
+            self._lanes(part.lanes, (*path, "lanes"))
+
+    def _limits(self) -> Limits:
+        part = self.file.limits
+        self._unique("limits", [rate.name for rate in part.rates], ("limits", "rates"))
+        for i, rate in enumerate(part.rates):
+            if rate.requests_per_minute is None and rate.tokens_per_minute is None and rate.concurrent is None:
+                self._say(("limits", "rates", i), "limits nothing", "name requests_per_minute, tokens_per_minute or concurrent")
+        figures = {name: getattr(part, name) for name in _RATES}
+        whole = [Rate(**figures)] if any(figures.values()) else []
+        rates = [Rate(**{**rate.model_dump(), "models": globs(rate.models)}) for rate in part.rates]
+        return Limits(max_output_tokens=part.max_output_tokens, max_body_bytes=part.max_body_bytes, rates=(*whole, *rates))
 
     def _tests(self, classes: Mapping[str, Klass]) -> tuple[PolicyTest, ...]:
         tests = []
@@ -152,10 +191,10 @@ class _Build:
             tests.append(PolicyTest(name=part.name, ask=ask, expect=expect, line=mark.line if mark else 0))
         return tuple(tests)
 
-    def _unique(self, field: str, names: list[str]) -> None:
+    def _unique(self, field: str, names: list[str], path: Path_ = ()) -> None:
         for i, name in enumerate(names):
             if name in names[:i]:
-                self._say((field, i, "name"), f"another of the {field} has this name already")
+                self._say((*(path or (field,)), i, "name"), f"another of the {field} has this name already")
 
     def _known_class(self, name: str, classes: Mapping[str, Klass], path: Path_) -> None:
         if name not in classes:
@@ -163,6 +202,10 @@ class _Build:
 
     def _say(self, path: Path_, message: str, hint: str = "", *, at_key: bool = False) -> None:
         self.problems.append(self.document.problem(path, message, hint, at_key=at_key))
+
+
+def _downgrade(part: DowngradePart | None) -> Downgrade | None:
+    return None if part is None else Downgrade(lanes=globs(part.lanes), model=part.model)
 
 
 def ask_of(team: str, given: GivenPart) -> Ask:

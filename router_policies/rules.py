@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 Level = Literal["off", "lossless", "equivalent", "relocating"]
 Window = Literal["total", "day", "week", "month"]
-Scope = Literal["team", "project", "key"]
+Scope = str
+"""`team`, `project`, `key`, `user`, `model`, `run`, or `tag:NAME`."""
+SCOPES = ("team", "project", "key", "user", "model", "run")
+Exhausted = Literal["reject", "downgrade", "alert"]
 Unpriced = Literal["refuse", "ceiling", "allow"]
 
 
@@ -101,13 +104,23 @@ class ClientMay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Downgrade:
+    """Where calls go once a budget is spent: these lanes, this model, or both."""
+
+    lanes: tuple[Glob, ...] = ()
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     name: str
     limit_usd: Decimal
     window: Window = "month"
     timezone: str = "UTC"
-    on_exhausted: Literal["reject"] = "reject"
+    on_exhausted: Exhausted = "reject"
     scope: Scope = "team"
+    status: int = 402
+    downgrade: Downgrade | None = None
 
     @property
     def limit_nano_usd(self) -> int:
@@ -122,10 +135,22 @@ class Normalize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How much at most in a minute, or at once, for a team or each project, key, user, model, run or tag of it."""
+
+    name: str = ""
+    scope: Scope = "team"
+    models: tuple[Glob, ...] = ()  # those it is about; empty: all
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     max_output_tokens: int | None = None
     max_body_bytes: int | None = None
-    requests_per_minute: int | None = None
+    rates: tuple[Rate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from router_policies.globs import complaint
-from router_policies.rules import Level, Scope, Window
+from router_policies.rules import SCOPES, Exhausted, Level, Window
 
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 MANY = 1_000
+_TAG = re.compile(r"[\w.\-/ ]{1,64}")
 
 
 def _glob(text: str) -> str:
@@ -21,7 +23,14 @@ def _glob(text: str) -> str:
     return text
 
 
+def _scope(text: str) -> str:
+    if text in SCOPES or (text.startswith("tag:") and _TAG.fullmatch(text[4:])):
+        return text
+    raise ValueError(f"must be {', '.join(SCOPES)}, or tag:NAME")
+
+
 Name = Annotated[str, Field(pattern=NAME)]
+Scope = Annotated[str, AfterValidator(_scope)]
 Text = Annotated[str, Field(max_length=500)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
 Pattern = Annotated[str, AfterValidator(_glob)]
@@ -114,6 +123,13 @@ class RulePart(_Part):
     """Value of waiting in place of the class's own."""
 
 
+class DowngradePart(_Part):
+    lanes: list[Pattern] = Field(default=[], max_length=MANY)
+    """Lanes that calls may still use."""
+    model: Model | None = None
+    """A model in place of the one asked for."""
+
+
 class BudgetPart(_Part):
     name: Name
     """Stands in the error when it is exhausted."""
@@ -123,10 +139,14 @@ class BudgetPart(_Part):
     """When the count starts again."""
     timezone: str = "UTC"
     """IANA zone in which a day, week or month begins."""
-    on_exhausted: Literal["reject"] = "reject"
-    """What happens to a call that does not fit any more."""
+    on_exhausted: Exhausted = "reject"
+    """What happens to a call that does not fit any more: refuse it, send it down as `downgrade` says, or only count it."""
+    downgrade: DowngradePart | None = None
+    """With `on_exhausted: downgrade`: where calls go then."""
+    status: Literal[402, 429] = 402
+    """HTTP status of a refusal; 429 for clients that know no 402 (many try a 429 again and again)."""
     scope: Scope = "team"
-    """Whose spending counts together; the team's, each project's or each key's."""
+    """Whose spending counts together: the team's, or each project's, key's, user's, model's, run's, or tag's (`tag:NAME`)."""
 
 
 class NormalizePart(_Part):
@@ -138,13 +158,34 @@ class NormalizePart(_Part):
     """Single passes switched on or off."""
 
 
+class RatePart(_Part):
+    name: Name
+    """For people, and for telling two limits of one scope apart."""
+    scope: Scope = "team"
+    """Whose calls count together, as with budgets."""
+    models: list[Pattern] = Field(default=[], max_length=MANY)
+    """Models that it is about, as patterns; default: all."""
+    requests_per_minute: Count | None = None
+    """Most calls started in a minute."""
+    tokens_per_minute: Count | None = None
+    """Most tokens in a minute."""
+    concurrent: Count | None = None
+    """Most calls under way at once."""
+
+
 class LimitsPart(_Part):
     max_output_tokens: Count | None = None
     """Most output tokens a call may ask for."""
     max_body_bytes: Count | None = None
     """Largest request."""
     requests_per_minute: Count | None = None
-    """Most requests of the team in a minute."""
+    """Most calls that the team may start in a minute: an even rate, with room for a tenth of it at once."""
+    tokens_per_minute: Count | None = None
+    """Most tokens, prompt and output, that the team may use in a minute."""
+    concurrent: Count | None = None
+    """Most calls of the team that may be under way at once."""
+    rates: list[RatePart] = Field(default=[], max_length=100)
+    """Further limits, for each project, key, user, model, run or tag."""
 
 
 class BackendsPart(_Part):

@@ -72,6 +72,6 @@ def _freshness(found: list[dict[str, object]], now_us: int, tz: str) -> None:
     )
     if last is not None and last > now_us + 60_000_000:
         st.warning(
-            f"The newest entry is from {data.instant(last, tz):%d %b %Y %H:%M:%S}, which is in the future: a gateway's clock is wrong. "
+            f"The newest entry is from {data.instant(last, tz):%d %b %Y %H:%M:%S}, in the future: a gateway's clock is wrong. "
             "Its calls are counted on the day that its clock said.", icon=":material/schedule:",
         )  # fmt: skip

@@ -43,7 +43,7 @@ def page(view: View, viewer: Viewer) -> None:
 def _figures(total: Row) -> None:
     calls, retries, failed = st.columns(3)
     parts.figure(calls, "Calls", format.count(total.calls), f"{total.attempts:,} attempts")
-    parts.figure(retries, "Retries, failovers and hedges", format.count(total.retries), "attempts after the first of their call",
+    parts.figure(retries, "Retries, failovers and hedges", format.count(total.retries), "attempts after the first of a call",
                  format.share(total.retries / total.attempts if total.attempts else None), "none")
     parts.figure(failed, "Failed attempts", format.count(total.failed), "attempts that did not end well, hang-ups included",
                  format.share(total.failed / total.attempts if total.attempts else None), "none")

@@ -22,7 +22,7 @@ def page(view: View, viewer: Viewer) -> None:
     rows = [{"run": row.key[0], **parts.figures(row)} for row in found]
     state = st.dataframe(
         rows, hide_index=True, column_config=parts.COLUMNS, height=300, key="runs-table", on_select="rerun",
-        column_order=("run", "cost", "calls", "attempts", "cache share", "uncached", "cache read", "output", "retries", "failed"),
+        column_order=("run", "cost", "calls", "attempts", "cache share", "uncached", "cache read", "output", "failed"),
         selection_mode="single-row",
     )  # fmt: skip
     parts.download(rows, list(rows[0]), "runs")
@@ -43,7 +43,7 @@ def _run(run_id: str, view: View, viewer: Viewer) -> None:
     cost, count, share, took = st.columns(4)
     parts.figure(cost, "Cost", f"${float(run['cost_usd'] or 0):,.4f}", f"${run['cost_usd']}")
     parts.figure(count, "Calls", format.count(run["calls"]), f"{run['attempts']:,} attempts")
-    parts.figure(share, "Cache share", format.share(run["cache_share"]), f"{run['cache_read']:,} of {run['input_total']:,} tokens")
+    parts.figure(share, "Cache share", format.share(run["cache_share"]), f"{run['cache_read']:,} of {run['input_total']:,}")
     span = max(call["end_us"] for call in calls) - min(call["at_us"] for call in calls)
     parts.figure(took, "From first to last", format.ms(span / 1_000), f"{len(calls):,} attempts shown")
     left, right = st.columns(2, gap="large")
@@ -95,8 +95,9 @@ def _tree(run_id: str, calls: Sequence[dict[str, Any]]) -> None:
 def _bars(calls: Sequence[dict[str, Any]], tz: str) -> list[charts.Point]:
     start = min(call["at_us"] for call in calls)
     return [
-        {"row": n, "from": (call["at_us"] - start) / 1e6, "to": (call["end_us"] - start) / 1e6, "name": charts.name(call["lane"]),
-         "subgoal": charts.name(call["subgoal"]), "status": call["status"], "at": f"{data.instant(call['at_us'], tz):%H:%M:%S}",
+        {"row": n, "from": (call["at_us"] - start) / 1e6, "to": (call["end_us"] - start) / 1e6,
+         "name": charts.name(call["lane"]), "subgoal": charts.name(call["subgoal"]), "status": call["status"],
+         "at": f"{data.instant(call['at_us'], tz):%H:%M:%S}",
          "exact": f"{format.ms(call['total_ms'])}, ${call['cost_usd'] or 'not priced'}"}
         for n, call in enumerate(calls[:200])
     ]  # fmt: skip

@@ -1,53 +1,32 @@
 """Money is reserved before an attempt and settled to its real cost after, so that calls at once do not overspend.
 
-A hold reserves the worst case in every budget of a call in one step, or in none. What would surprise you: a cost counts in
-the window in which its hold was taken, as the ledger counts it by the call's arrival; and a cost that is not known
-(`settle(hold, None)`) is booked at what was held, because unknown is not free. Every operation is idempotent by the hold's
-id, so that a store behind a network can be asked again: one atomic script there, with the store's clock.
+A hold reserves the worst case in every budget of a call in one step, or in none; rate limits are passed in the same step.
+What would surprise you: a cost counts in the window in which its hold was taken, as the ledger counts it by the call's
+arrival; and a cost that is not known (`settle(hold, None)`) is booked at what was held, because unknown is not free. Every
+operation is idempotent by the hold's id, so that a store behind a network can be asked again.
+
+    limits.py    budgets, accounts, gates: what a call stands under      memory.py   one process
+    windows.py   calendar windows                                        redis.py    many, with the scripts of lua/
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
+from gateway.budgets.limits import MOST_NANOS, Account, BudgetRule, Gate, Payer, Scope
 from gateway.budgets.windows import Kind, Window, zone
-from gateway.core.call import Tenant
-from gateway.core.errors import BudgetExceeded
+from gateway.core.errors import BudgetExceeded, Overloaded, RateLimited
 from gateway.core.money import usd
 
-Scope = Literal["team", "project", "key"]
-MOST_NANOS = 2**53 - 1
-"""Nine million dollars: integers up to here are exact in JSON and in Lua."""
+__all__ = [
+    "MOST_NANOS", "Account", "AlreadySettled", "BudgetRule", "BudgetState", "Budgets", "Gate", "Hold", "Payer", "Refused",
+    "Scope", "Settlement", "StoreAway", "TooFast", "Unread",
+]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetRule:
-    """A limit on what a team, each of its projects or each of its keys may spend in a window of the calendar."""
-
-    name: str
-    limit_nanos: int
-    """Nano-dollars. Spend equal to it is over; 0 stops everything."""
-    window: Kind = "month"
-    timezone: str = "UTC"
-    """IANA name; days, weeks (from Monday) and months begin at midnight there."""
-    scope: Scope = "team"
-
-    def __post_init__(self) -> None:
-        zone(self.timezone)
-        if not 0 <= self.limit_nanos <= MOST_NANOS:
-            raise ValueError(f"budget {self.name!r}: the limit must lie between 0 and {MOST_NANOS // 10**9} USD")
-        if self.window not in get_args(Kind) or self.scope not in get_args(Scope):
-            raise ValueError(f"budget {self.name!r}: unknown window {self.window!r} or scope {self.scope!r}")
-
-    def account(self, tenant: Tenant) -> str:
-        """Whose money it is: `search/cap`, `search/cap/project:web`, `search/cap/key:k_12`."""
-        owner = {"team": "", "project": f"/project:{tenant.project or ''}", "key": f"/key:{tenant.key_id}"}[self.scope]
-        return f"{tenant.team}/{self.name}{owner}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Money reserved for one attempt."""
 
@@ -55,9 +34,11 @@ class Hold:
     """The attempt's."""
     amount_nanos: int
     expires_us: int
-    """Microseconds since the epoch; after it the money is free again, whoever forgot it."""
-    slots: tuple[tuple[str, int], ...]
+    """Microseconds by the store's clock; after it the money is free again, whoever forgot it."""
+    slots: tuple[tuple[Account, int], ...]
     """Account and start of the window, one for each budget."""
+    gates: tuple[Gate, ...] = ()
+    """Rate limits that were passed; what was too much of them is given back at the settlement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +70,10 @@ class BudgetState:
 class Refused(BudgetExceeded):
     """A budget has no room for the call."""
 
-    def __init__(self, rule: BudgetRule, spent_nanos: int, held_nanos: int, amount_nanos: int, window: Window) -> None:
-        self.rule, self.spent_nanos, self.held_nanos, self.resets_us = rule, spent_nanos, held_nanos, window.ends_us
+    def __init__(self, account: Account, spent_nanos: int, held_nanos: int, amount_nanos: int, window: Window) -> None:
+        rule = account.rule
+        self.account, self.rule = account, rule
+        self.spent_nanos, self.held_nanos, self.resets_us = spent_nanos, held_nanos, window.ends_us
         text = f'budget "{rule.name}" of {_short(rule.limit_nanos)} USD per {rule.window} '
         text = text.replace(" per total", " in total")
         if spent_nanos >= rule.limit_nanos:
@@ -99,6 +82,7 @@ class Refused(BudgetExceeded):
             held = f" and {_short(held_nanos)} reserved by calls under way" if held_nanos else ""
             text += f"has no room: {_short(spent_nanos)} spent{held}, and this call may cost {_short(amount_nanos)}"
         super().__init__(f"{text}; {_reset(rule, window)}")
+        self.status = rule.status
 
     @property
     def room_nanos(self) -> int:
@@ -106,32 +90,94 @@ class Refused(BudgetExceeded):
         return max(0, self.rule.limit_nanos - self.spent_nanos - self.held_nanos)
 
 
+class TooFast(RateLimited):
+    """A rate limit says no."""
+
+    def __init__(self, gate: Gate, wait_us: int) -> None:
+        self.gate, self.wait_us = gate, wait_us
+        super().__init__(f"{gate.says} (its policy file)", retry_after_s=max(wait_us / 1e6, 0.001))
+
+
+class StoreAway(Overloaded):
+    """Budgets cannot be looked at right now, and what may be spent without looking is spent."""
+
+    code = "budget_store_unavailable"
+
+    def __init__(self, why: str = "budgets cannot be looked at right now") -> None:
+        super().__init__(f"{why}; calls of teams without a budget go on", retry_after_s=1)
+        self.why = why
+
+
+class Unread(Exception):
+    """The ledger cannot say what a budget has spent."""
+
+
 class AlreadySettled(RuntimeError):
     """A hold was asked for under an id that is settled: an attempt id was used twice."""
+
+
+class Past(Protocol):
+    """Reads from the ledger what an account spent in its present window."""
+
+    async def __call__(self, account: Account, starts_us: int | None, without: Sequence[str]) -> int:
+        """Nano-dollars, attempts with the ids `without` left out. Raises `Unread`."""
+
+
+async def no_past(account: Account, starts_us: int | None, without: Sequence[str]) -> int:
+    """For budgets that begin with nothing spent."""
+    return 0
 
 
 class Budgets(Protocol):
     """Where holds and spend are kept."""
 
     async def hold(
-        self, tenant: Tenant, rules: Sequence[BudgetRule], amount_nanos: int, attempt_id: str, expires_us: int,
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate] = (),
     ) -> Hold:
-        """Reserves the amount in all budgets or in none. Raises `Refused`. The same id again gives the same hold."""
+        """Reserves the amount in all budgets and passes all gates, or none. The same id again gives the same hold.
 
-    async def extend(self, hold: Hold, rules: Sequence[BudgetRule], amount_nanos: int, expires_us: int) -> Hold:
-        """Raises a live hold to a new total and expiry, or raises `Refused` and leaves it as it was."""
+        Raises `Refused`, `TooFast`, `StoreAway`.
+        """
 
-    async def settle(self, hold: Hold, cost_nanos: int | None) -> Settlement:
+    async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
+        """Raises a live hold to a new total and a new time, or raises `Refused` and leaves it as it was."""
+
+    def post(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> bool:
+        """Settles without waiting for the store; it is told in the end, whatever happens to it meanwhile.
+
+        Whether the cost was more than had been held.
+        """
+
+    async def settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> Settlement:
         """Books what the attempt cost (None: not known, so what was held) and frees the rest. Counts once."""
 
     async def release(self, hold: Hold) -> Settlement:
         """Nothing was produced: frees the hold and books nothing."""
 
-    async def seed(self, tenant: Tenant, rule: BudgetRule, spent_nanos: int) -> None:
+    async def seed(self, account: Account, spent_nanos: int) -> None:
         """Sets, never adds, what the ledger says was spent in the present window."""
+
+    async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
+        """Moves what was spent, once for an id, if `at_us` lies in the present window of an account that is in use."""
 
     async def snapshot(self) -> list[BudgetState]:
         """Every budget that was used or seeded, in its present window."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def mode(self) -> str:
+        """`normal`; or `lease` or `closed`: how calls are judged while the store is away."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the mode is not normal."""
+
+    @property
+    def pending(self) -> int:
+        """Settlements that the store has not confirmed."""
 
 
 def _short(nanos: int) -> str:

@@ -1,174 +1,311 @@
-"""Budgets of one process: exact, and forgotten at its end; what was spent comes back from the ledger by `seed`.
+"""Budgets of one process: exact, and forgotten at its end; what was spent comes back from the ledger by `past`.
 
-Nothing here awaits, so on one event loop every operation is one step.
+But for reading an account's past nothing here awaits, so on one event loop every operation is one step. Windows go by the
+wall clock, time limits of holds by the monotonic one.
 """
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from gateway.budgets import AlreadySettled, BudgetRule, BudgetState, Hold, Refused, Settlement
+from gateway.budgets import (
+    Account,
+    AlreadySettled,
+    BudgetState,
+    Gate,
+    Hold,
+    Past,
+    Refused,
+    Settlement,
+    StoreAway,
+    TooFast,
+    Unread,
+    no_past,
+)  # fmt: skip
 from gateway.budgets.windows import Window, window
-from gateway.core.call import Tenant
 
 _REMEMBERED = 65_536
 """Settled ids kept to answer a repeated settlement; beyond it the ledger's own ids guard."""
-_FOREVER = -(2**62)
+_FOREVER = 0
 """Start of a window without one."""
+_BOOKS = 65_536
+"""Accounts kept; beyond it those without a hold are forgotten, and read again when they are used."""
+_GATES = 65_536
+"""Rate limits remembered; those that are not in debt any more are dropped first."""
 
 
 @dataclass(slots=True)
-class _Counter:
-    """What one account spent and has reserved in one window, nano-dollars."""
+class _Book:
+    """One account: its window now, and what was spent and is reserved there; windows before it while they hold something."""
 
+    account: Account
+    window: Window
+    start: int
     spent: int = 0
     held: int = 0
-
-
-@dataclass(slots=True)
-class _Known:
-    """The last rule seen for an account, and its present window."""
-
-    rule: BudgetRule
-    team: str
-    window: Window
+    before: dict[int, list[int]] | None = None
 
 
 class MemoryBudgets:
-    """See `Budgets`. `now_us` is the clock: microseconds since the epoch."""
+    """See `Budgets`. `now_us` is the wall clock in microseconds since the epoch, `steady_us` one that never jumps."""
 
-    def __init__(self, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        self._now_us = now_us
-        self._counters: dict[tuple[str, int], _Counter] = {}
-        self._known: dict[str, _Known] = {}
+    mode, problem, pending = "normal", None, 0
+
+    def __init__(
+        self, now_us: Callable[[], int] = lambda: time.time_ns() // 1_000, past: Past = no_past,
+        steady_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
+    ) -> None:  # fmt: skip
+        self._now_us, self.past, self._steady_us = now_us, past, steady_us
+        self._books: dict[str, _Book] = {}
         self._live: dict[str, Hold] = {}
         self._expiry: list[tuple[int, str]] = []
         self._done: dict[str, int] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._due: dict[str, int] = {}
+        self._running: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
 
     async def hold(
-        self, tenant: Tenant, rules: Sequence[BudgetRule], amount_nanos: int, attempt_id: str, expires_us: int,
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate] = (),
     ) -> Hold:
-        """Reserves the amount in all budgets or in none; see `Budgets.hold`."""
+        """See `Budgets.hold`."""
         if amount_nanos < 0:
             raise ValueError("a hold is never negative")
-        now = self._drop_expired()
+        for account in accounts:
+            if not self._knows(account):
+                await self._read(account)
+        return self.take(accounts, amount_nanos, attempt_id, ttl_us, gates)
+
+    def take(
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate] = (),
+    ) -> Hold:
+        """The same in one step, for accounts whose past is known or is nothing."""
+        steady = self._drop_expired()
         if attempt_id in self._done:
             raise AlreadySettled(attempt_id)
-        if attempt_id in self._live:
-            return self._live[attempt_id]
-        slots = tuple(self._slot(tenant, rule, now) for rule in rules)
-        self._room(rules, slots, amount_nanos)
-        hold = Hold(id=attempt_id, amount_nanos=amount_nanos, expires_us=expires_us, slots=slots)
+        if (live := self._live.get(attempt_id)) is not None:
+            return live
+        now = self._now_us()
+        books = [self._book(account, now) for account in accounts]
+        for account, book in zip(accounts, books, strict=True):
+            self._room(account, book, amount_nanos)
+        for gate in gates:
+            self._pass(gate, steady)
+        slots = tuple([(account, book.start) for account, book in zip(accounts, books, strict=True)])
+        hold = Hold(attempt_id, amount_nanos, steady + ttl_us, slots, tuple(gates))
+        for gate in gates:
+            self._through(gate, steady)
         self._put(hold, amount_nanos)
         return hold
 
-    async def extend(self, hold: Hold, rules: Sequence[BudgetRule], amount_nanos: int, expires_us: int) -> Hold:
-        """Raises a live hold to a new total and expiry; see `Budgets.extend`."""
-        self._drop_expired()
+    async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
+        """See `Budgets.extend`."""
+        steady = self._drop_expired()
         if hold.id in self._done:
             raise AlreadySettled(hold.id)
-        live = self._live.get(hold.id)              # None: it expired; take it again in full
+        live = self._live.get(hold.id)  # None: it expired; take it again in full
         before = live.amount_nanos if live else 0
         total = max(amount_nanos, before)
         if more := total - before:
-            self._room(rules, hold.slots, more)
-        raised = replace(hold, amount_nanos=total, expires_us=expires_us)
+            for account, start in hold.slots:
+                book = self._book(account, self._now_us())
+                if book.start == start:  # a window that is over refuses nothing any more
+                    self._room(account, book, more)
+        raised = replace(hold, amount_nanos=total, expires_us=steady + ttl_us)
         self._put(raised, more)
         return raised
 
-    async def settle(self, hold: Hold, cost_nanos: int | None) -> Settlement:
-        """Books the cost in every budget of the hold; see `Budgets.settle`."""
+    def post(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> bool:
+        """See `Budgets.post`."""
+        return self._settle(hold, cost_nanos, tokens).over_hold
+
+    async def settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> Settlement:
+        """See `Budgets.settle`."""
+        return self._settle(hold, cost_nanos, tokens)
+
+    async def release(self, hold: Hold) -> Settlement:
+        """See `Budgets.release`."""
+        return self._settle(hold, 0, None)
+
+    async def seed(self, account: Account, spent_nanos: int) -> None:
+        """See `Budgets.seed`."""
+        self._book(account, self._now_us()).spent = spent_nanos
+
+    async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
+        """See `Budgets.correct`."""
+        if correction_id in self._done or account.id not in self._books:
+            return
+        book = self._book(account, self._now_us())
+        if book.window.holds(at_us):
+            book.spent += delta_nanos
+            self._remember(correction_id, delta_nanos)
+
+    async def snapshot(self) -> list[BudgetState]:
+        """See `Budgets.snapshot`."""
+        self._drop_expired()
+        now = self._now_us()
+        return [state_of(book.account, *self._figures(book, now)) for _, book in sorted(self._books.items())]
+
+    def _figures(self, book: _Book, now: int) -> tuple[int, int, Window]:
+        book = self._book(book.account, now)
+        return book.spent, book.held, book.window
+
+    # the past
+
+    def _knows(self, account: Account) -> bool:
+        book = self._books.get(account.id)
+        if book is None:
+            return False
+        known, rule = book.account.rule, account.rule
+        return known is rule or (known.window == rule.window and known.timezone == rule.timezone)
+
+    async def _read(self, account: Account) -> None:
+        """Waits until the account's past is read; if that fails, the next call tries again. Calls at once share a reading."""
+        reading = self._reading.get(account.id)
+        if reading is None:
+            reading = self._reading[account.id] = asyncio.create_task(self._begin(account))
+            reading.add_done_callback(lambda _: self._reading.pop(account.id, None))
+        try:
+            await asyncio.shield(reading)
+        except Unread as error:
+            raise StoreAway("what the budget has spent cannot be read right now") from error
+
+    async def _begin(self, account: Account) -> None:
+        span = window(account.rule.window, account.rule.timezone, self._now_us())
+        spent = await self.past(account, span.starts_us, ())
+        if len(self._books) >= _BOOKS:
+            self._books = {id: book for id, book in self._books.items() if book.held or book.before}
+        self._book(account, self._now_us()).spent = spent
+
+    # one step
+
+    def _book(self, account: Account, now: int) -> _Book:
+        """The account's book in its present window."""
+        book = self._books.get(account.id)
+        if book is None:
+            span = window(account.rule.window, account.rule.timezone, now)
+            book = self._books[account.id] = _Book(account, span, span.starts_us or _FOREVER)
+        elif book.account.rule is not account.rule and book.account.rule != account.rule:
+            self._turn(book, window(account.rule.window, account.rule.timezone, now))
+            book.account = account
+        elif not book.window.holds(now):
+            self._turn(book, window(account.rule.window, account.rule.timezone, now))
+        return book
+
+    def _turn(self, book: _Book, span: Window) -> None:
+        """Begins a window; the one before is kept while it holds something, for holds that reach over its end."""
+        if (start := span.starts_us or _FOREVER) != book.start:
+            before = {at: kept for at, kept in (book.before or {}).items() if kept[1]}
+            if book.held:
+                before[book.start] = [book.spent, book.held]
+            book.start, (book.spent, book.held) = start, before.pop(start, (0, 0))
+            book.before = before or None
+        book.window = span
+
+    def _room(self, account: Account, book: _Book, amount: int) -> None:
+        """Raises where a budget cannot take the amount."""
+        limit, taken = account.rule.limit_nanos, book.spent + book.held
+        if account.enforced and (taken >= limit or taken + amount > limit):
+            raise Refused(account, book.spent, book.held, amount, book.window)
+
+    def _pass(self, gate: Gate, steady: int) -> None:
+        """Raises where a rate limit says no."""
+        if gate.kind == "concurrent":
+            if self._running.get(gate.id, 0) >= gate.limit:
+                raise TooFast(gate, 1_000_000)
+            return
+        ahead = self._due.get(gate.id, 0) - steady
+        if ahead > 0 and (over := ahead + gate.take_us(gate.units) - gate.burst_us) > 0:
+            raise TooFast(gate, min(over, ahead))
+
+    def _through(self, gate: Gate, steady: int) -> None:
+        if gate.kind == "concurrent":
+            self._running[gate.id] = self._running.get(gate.id, 0) + 1
+            return
+        self._due[gate.id] = max(self._due.get(gate.id, 0), steady) + gate.take_us(gate.units)
+        if len(self._due) > _GATES:
+            self._due = {id: due for id, due in self._due.items() if due > steady}
+
+    def _settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> Settlement:
         if hold.id in self._done:
             return Settlement(self._done[hold.id], repeated=True)
         self._drop_expired()
         live = self._take(hold.id)
         held = (live or hold).amount_nanos
         cost = held if cost_nanos is None else cost_nanos
-        for slot in hold.slots:
-            self._counter(slot).spent += cost
-        self._done[hold.id] = cost
-        if len(self._done) > _REMEMBERED:
-            del self._done[next(iter(self._done))]
+        for account, start in hold.slots:
+            self._move(account.id, start, cost, 0)
+        if tokens is not None:
+            for gate in hold.gates:
+                if gate.kind == "tokens" and gate.id in self._due:
+                    self._due[gate.id] -= gate.take_us(gate.units) - gate.take_us(tokens)
+        self._remember(hold.id, cost)
         return Settlement(cost, over_hold=cost > held)
 
-    async def release(self, hold: Hold) -> Settlement:
-        """Frees the hold and books nothing; see `Budgets.release`."""
-        return await self.settle(hold, 0)
+    def _remember(self, id: str, nanos: int) -> None:
+        self._done[id] = nanos
+        if len(self._done) > _REMEMBERED:
+            del self._done[next(iter(self._done))]
 
-    async def seed(self, tenant: Tenant, rule: BudgetRule, spent_nanos: int) -> None:
-        """Sets what was spent in the present window; see `Budgets.seed`."""
-        self._counter(self._slot(tenant, rule, self._drop_expired())).spent = spent_nanos
-
-    async def snapshot(self) -> list[BudgetState]:
-        """Every known budget in its present window, by account."""
-        now = self._drop_expired()
-        states = []
-        for account, known in sorted(self._known.items()):
-            span = self._window(known, now)
-            counter = self._counters.get((account, _start(span)), _Counter())
-            states.append(BudgetState(
-                account=account, name=known.rule.name, team=known.team, limit_nanos=known.rule.limit_nanos,
-                spent_nanos=counter.spent, held_nanos=counter.held, window=known.rule.window,
-                starts_us=span.starts_us, ends_us=span.ends_us,
-            ))
-        return states
-
-    def _slot(self, tenant: Tenant, rule: BudgetRule, now: int) -> tuple[str, int]:
-        account = rule.account(tenant)
-        known = self._known.get(account)
-        if known is None or known.rule != rule:
-            known = self._known[account] = _Known(rule, tenant.team, window(rule.window, rule.timezone, now))
-        return account, _start(self._window(known, now))
-
-    def _window(self, known: _Known, now: int) -> Window:
-        """The present window; when a new one begins, windows of the account that hold nothing are forgotten."""
-        if not known.window.holds(now):
-            known.window = window(known.rule.window, known.rule.timezone, now)
-            self._counters = {slot: counter for slot, counter in self._counters.items() if counter.held or not self._past(slot)}
-        return known.window
-
-    def _past(self, slot: tuple[str, int]) -> bool:
-        return slot[1] != _FOREVER and slot[1] < _start(self._known[slot[0]].window)
-
-    def _room(self, rules: Sequence[BudgetRule], slots: Sequence[tuple[str, int]], amount: int) -> None:
-        """Raises where a budget cannot take the amount. Nothing is changed."""
-        for rule, slot in zip(rules, slots, strict=True):
-            counter = self._counters.get(slot) or _Counter()
-            taken = counter.spent + counter.held
-            if taken >= rule.limit_nanos or taken + amount > rule.limit_nanos:
-                raise Refused(rule, counter.spent, counter.held, amount, self._known[slot[0]].window)
-
-    def _counter(self, slot: tuple[str, int]) -> _Counter:
-        counter = self._counters.get(slot)
-        if counter is None:
-            counter = self._counters[slot] = _Counter()
-        return counter
+    def _move(self, account_id: str, start: int, spent: int, held: int) -> None:
+        """Adds to a window, also to one that is over."""
+        book = self._books.get(account_id)
+        if book is None:
+            return
+        if book.start == start:
+            book.spent += spent
+            book.held += held
+        elif book.before and start in book.before:
+            book.before[start][0] += spent
+            book.before[start][1] += held
 
     def _put(self, hold: Hold, more: int) -> None:
+        if not hold.slots and not any(gate.kind == "concurrent" for gate in hold.gates):
+            return  # nothing to free
         self._live[hold.id] = hold
         heappush(self._expiry, (hold.expires_us, hold.id))
-        for slot in hold.slots:
-            self._counter(slot).held += more
+        if len(self._expiry) > 2 * len(self._live) + 1_024:  # those of settled holds
+            self._expiry = sorted((live.expires_us, live.id) for live in self._live.values())
+        for account, start in hold.slots:
+            self._move(account.id, start, 0, more)
 
     def _take(self, hold_id: str) -> Hold | None:
         hold = self._live.pop(hold_id, None)
         if hold is not None:
-            for slot in hold.slots:
-                self._counter(slot).held -= hold.amount_nanos
+            for account, start in hold.slots:
+                self._move(account.id, start, 0, -hold.amount_nanos)
+            for gate in hold.gates:
+                if gate.kind == "concurrent":
+                    left = self._running.get(gate.id, 1) - 1
+                    if left > 0:
+                        self._running[gate.id] = left
+                    else:
+                        self._running.pop(gate.id, None)
         return hold
 
     def _drop_expired(self) -> int:
         """Frees what nobody settled in time. An attempt that settles later is booked all the same. Returns the time."""
-        now = self._now_us()
+        now = self._steady_us()
         while self._expiry and self._expiry[0][0] <= now:
             _, hold_id = heappop(self._expiry)
             live = self._live.get(hold_id)
-            if live is not None and live.expires_us <= now:      # else it was settled, or extended since
+            if live is not None and live.expires_us <= now:  # else it was settled, or extended since
                 self._take(hold_id)
         return now
 
 
-def _start(span: Window) -> int:
-    return _FOREVER if span.starts_us is None else span.starts_us
+def state_of(account: Account, spent_nanos: int, held_nanos: int, span: Window) -> BudgetState:
+    """An account's figures as reports show them."""
+    rule = account.rule
+    return BudgetState(
+        account=account.id, name=rule.name, team=account.payer.team, limit_nanos=rule.limit_nanos, spent_nanos=spent_nanos,
+        held_nanos=held_nanos, window=rule.window, starts_us=span.starts_us, ends_us=span.ends_us,
+    )  # fmt: skip

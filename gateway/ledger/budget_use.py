@@ -3,11 +3,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from gateway.ledger.days import Window, window_end, window_start
 from gateway.ledger.reports import Reports
-from gateway.ledger.slices import Slice
+from gateway.ledger.slices import DIMENSIONS, Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +18,8 @@ class Limit:
     limit_nanos: int
     window: Window
     tz: str
-    scope: Literal["team", "project", "key"] = "team"
+    scope: str = "team"
+    """`team`, or a dimension of reports: each of its values has the budget for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Use:
 
 def uses(reports: Reports, limits: Iterable[Limit], now_us: int) -> list[Use]:
     """The fullest first; of projects and keys those that spent something."""
-    found = [use for limit in limits for use in _uses(reports, limit, now_us)]
+    found = [use for limit in limits if limit.scope in ("team", *DIMENSIONS) for use in _uses(reports, limit, now_us)]
     return sorted(found, key=lambda use: -use.share)
 
 

@@ -16,14 +16,16 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, rolled
+from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Of, Quantiles
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
+from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.rollups import LATENCY_DIMS
+from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of
 from gateway.ledger.verdicts import verdict_json
@@ -36,6 +38,8 @@ __all__ = [
 
 Json = dict[str, Any]
 C = LEDGER.c
+_IDS = 400
+"""Ids in one list of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,14 @@ class Reports:
     cache = routing = spend
     """The same sums: each `Row` has the cache's figures and the routing's; the names say what a caller is after."""
 
+    def misses(self, part: Slice | None = None) -> list[Cause]:
+        """What cache misses cost, by cause; the dearest first."""
+        return misses.causes(self._reader.read(misses.query(part or Slice()).limit(MAX_ROWS))[0])
+
+    def savings(self, part: Slice | None = None) -> list[Saving]:
+        """What each lever saves against the conversations held out from it."""
+        return savings.savings(self._reader.read(savings.query(part or Slice()))[0])
+
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
     ) -> list[Quantiles]:
@@ -119,14 +131,25 @@ class Reports:
         rows = sorted(sums.rows, key=lambda row: row.key[0] or "")
         return {"rows": [{"key": row.key[0], **_brief(row)} for row in rows], "total": _brief(sums.total)}
 
-    def budget_spent(self, team: str, windows: Mapping[str, tuple[Window, str]], now_us: int, **where: str) -> dict[str, int]:
-        """Nano-dollars spent in each named budget's `(window, zone)` up to now; `where`: project or key, if it is theirs."""
-        parts = {
-            name: Slice(since_us=window_start(window, tz, now_us), where={"team": team, **where})
-            for name, (window, tz) in windows.items()
-        }
-        found = self._reader.read(*[part.apply(select(func.sum(C.cost_nanos).label("nanos"))) for part in parts.values()])
-        return {name: int(rows[0]["nanos"] or 0) for name, rows in zip(parts, found, strict=True)}
+    def spent(self, part: Slice, without: Sequence[str] = ()) -> int:
+        """Nano-dollars of a slice's entries; attempts named in `without`, and corrections of them, are left out."""
+        query = part.apply(select(func.sum(C.cost_nanos).label("nanos")))
+        for start in range(0, len(without), _IDS):
+            some = without[start : start + _IDS]
+            query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
+        return int(self._reader.read(query)[0][0]["nanos"] or 0)
+
+    def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:
+        """Nano-dollars of those attempts that are booked, corrections included; None: not known."""
+        found: dict[str, int | None] = {}
+        for start in range(0, len(attempt_ids), _IDS):
+            some = attempt_ids[start : start + _IDS]
+            query = select(C.id, C.corrects, C.cost_nanos).where(or_(C.id.in_(some), C.corrects.in_(some)))
+            for row in self._reader.read(query)[0]:
+                id, cost = row["corrects"] or row["id"], row["cost_nanos"]
+                earlier = found.get(id)
+                found[id] = cost if earlier is None else earlier if cost is None else earlier + cost
+        return found
 
     # Single things
 

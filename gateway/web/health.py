@@ -6,7 +6,13 @@ import asyncio
 from litestar import Response, get
 from litestar.datastructures import State
 
+from gateway.budgets import BudgetState, StoreAway
 from gateway.services import Services
+
+_WITHOUT = {
+    "lease": "budgets: Redis is away ({}); calls are paid from what was drawn ahead, rate limits are this replica's share",
+    "closed": "budgets: Redis is away ({}); calls that have a budget are refused with 503",
+}
 
 
 @get("/healthz", sync_to_thread=False)
@@ -23,6 +29,9 @@ def readyz(state: State) -> Response[dict[str, object]]:
     notes = [f"policy files: {p}; the last good ones stay in force" for p in problems]
     if services.ledger.failing:
         notes.append(f"database: {services.ledger.failing}; {services.ledger.lag} entries wait in the journal")
+    budgets = services.budgets
+    if budgets.mode != "normal":
+        notes.append(_WITHOUT[budgets.mode].format(budgets.problem))
     if services.keys.stale:
         notes.append("keys: the database is away; keys used in the last 15 minutes go on, others get 503")
     if services.watch.warning:
@@ -36,6 +45,7 @@ def readyz(state: State) -> Response[dict[str, object]]:
     body: dict[str, object] = {
         "status": "ready" if ready else "not ready",
         "mode": "stop" if stopped else "spool" if services.ledger.failing or services.keys.stale else "normal",
+        "budgets": budgets.mode,
         "notes": notes,
     }
     return Response(body, status_code=200 if ready else 503)
@@ -47,9 +57,17 @@ async def metrics(state: State) -> bytes:
     services: Services = state.services
     services.metrics.ledger_lag.set(services.ledger.lag)
     services.metrics.reload_failures.set(len(services.policies.problems))
+    services.metrics.budgets(services.budgets.mode, services.budgets.pending, await _budgets(services))
     if services.house is not None:
         return await services.house.metrics()
     return await asyncio.to_thread(services.metrics.render)
+
+
+async def _budgets(services: Services) -> list[BudgetState]:
+    try:
+        return await services.budgets.snapshot()
+    except StoreAway:
+        return []
 
 
 HANDLERS = (healthz, readyz, metrics)

@@ -14,12 +14,12 @@ from typing import cast
 import msgspec
 
 from gateway.access.keys import KeyRecord, KeyRing
-from gateway.budgets import BudgetRule, BudgetState, Hold, Settlement
-from gateway.core.call import Tenant
+from gateway.budgets import Account, BudgetState, Gate, Hold, Settlement
 from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger
+from gateway.memory_table import MemoryTable
 from gateway.metrics import Metrics
 from gateway.people_table import PeopleTable
 from gateway.workers.errors import CODECS
@@ -101,6 +101,10 @@ class FarHouse:
     def people(self) -> PeopleTable:
         return cast("PeopleTable", Stub(self.link, "people", PeopleTable))
 
+    @property
+    def memory(self) -> MemoryTable:
+        return cast("MemoryTable", Stub(self.link, "memory", MemoryTable))
+
     async def move_in(self, writer: str) -> None:
         await self.link.ask("room.move_in", (writer,))
 
@@ -116,28 +120,39 @@ class FarHouse:
 class FarBudgets:
     """Budgets kept by the house; see `Budgets`. Settling does not wait: the house hears of it in order."""
 
+    mode, problem, pending = "normal", None, 0
+
     def __init__(self, link: Link) -> None:
         self._link = link
 
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
     async def hold(
-        self, tenant: Tenant, rules: Sequence[BudgetRule], amount_nanos: int, attempt_id: str, expires_us: int
-    ) -> Hold:
-        return _HOLD.decode(await self._link.ask("budgets.hold", (tenant, rules, amount_nanos, attempt_id, expires_us)))
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate] = (),
+    ) -> Hold:  # fmt: skip
+        return _HOLD.decode(await self._link.ask("budgets.hold", (accounts, amount_nanos, attempt_id, ttl_us, gates)))
 
-    async def extend(self, hold: Hold, rules: Sequence[BudgetRule], amount_nanos: int, expires_us: int) -> Hold:
-        return _HOLD.decode(await self._link.ask("budgets.extend", (hold, rules, amount_nanos, expires_us)))
+    async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
+        return _HOLD.decode(await self._link.ask("budgets.extend", (hold, amount_nanos, ttl_us)))
 
-    async def settle(self, hold: Hold, cost_nanos: int | None) -> Settlement:
-        self._link.tell("budgets.settle", hold, cost_nanos)
-        cost = hold.amount_nanos if cost_nanos is None else cost_nanos
-        return Settlement(cost, over_hold=cost > hold.amount_nanos)
+    def post(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> bool:
+        self._link.tell("budgets.settle", hold, cost_nanos, tokens)
+        return cost_nanos is not None and cost_nanos > hold.amount_nanos
+
+    async def settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> Settlement:
+        over = self.post(hold, cost_nanos, tokens)
+        return Settlement(hold.amount_nanos if cost_nanos is None else cost_nanos, over_hold=over)
 
     async def release(self, hold: Hold) -> Settlement:
-        self._link.tell("budgets.release", hold)
-        return Settlement(0)
+        return await self.settle(hold, 0)
 
-    async def seed(self, tenant: Tenant, rule: BudgetRule, spent_nanos: int) -> None:
-        await self._link.ask("budgets.seed", (tenant, rule, spent_nanos))
+    async def seed(self, account: Account, spent_nanos: int) -> None:
+        await self._link.ask("budgets.seed", (account, spent_nanos))
+
+    async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
+        await self._link.ask("budgets.correct", (account, correction_id, delta_nanos, at_us))
 
     async def snapshot(self) -> list[BudgetState]:
         return _STATES.decode(await self._link.ask("budgets.snapshot", ()))

@@ -16,12 +16,12 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.access.keys import KeyRecord
-from gateway.budgets import BudgetRule, Budgets, BudgetState, Hold, Settlement
-from gateway.core.call import Tenant
+from gateway.budgets import Account, Budgets, BudgetState, Gate, Hold, Settlement
 from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger, Store
+from gateway.memory_table import MemoryTable
 from gateway.people_table import PeopleTable
 from gateway.workers.errors import CODECS
 from gateway.workers.link import Link, Method, connect, methods
@@ -41,11 +41,11 @@ class House:
         self.journal = journal
         self.ledger = ledger
         self.budgets = budgets
-        self.seeded: set[str] = set()
         self._rooms: dict[int, _Room] = {}
         self._shared: dict[str, Method] = {
             **methods("keys", _Keys(store, self.tell_of_key)),
             **methods("people", PeopleTable(store)),
+            **methods("memory", MemoryTable(store)),
             **methods("house", _Door(self)),
         }
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +84,11 @@ class House:
         asked = [asyncio.wait_for(room.link.ask(name, arguments), _ANSWER_S) for room in list(self._rooms.values())]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def flush(self, timeout_s: float = 5.0) -> bool:
+        """All that any worker has settled can be read."""
+        await self.ask_all("worker.flush", timeout_s)
+        return await self.ledger.flush(timeout_s)
 
     async def tell_of_key(self, record: KeyRecord) -> None:
         await self.ask_all("worker.put_key", record)
@@ -161,31 +166,30 @@ class _Budgets:
         self._room, self._inner = room, room.house.budgets
 
     async def hold(
-        self, tenant: Tenant, rules: Sequence[BudgetRule], amount_nanos: int, attempt_id: str, expires_us: int
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate]
     ) -> Hold:
-        hold = await self._inner.hold(tenant, rules, amount_nanos, attempt_id, expires_us)
+        hold = await self._inner.hold(accounts, amount_nanos, attempt_id, ttl_us, gates)
         self._room.holds[hold.id] = hold
         return hold
 
-    async def extend(self, hold: Hold, rules: Sequence[BudgetRule], amount_nanos: int, expires_us: int) -> Hold:
-        hold = await self._inner.extend(hold, rules, amount_nanos, expires_us)
+    async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
+        hold = await self._inner.extend(hold, amount_nanos, ttl_us)
         self._room.holds[hold.id] = hold
         return hold
 
-    async def settle(self, hold: Hold, cost_nanos: int | None) -> Settlement:
+    async def settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> Settlement:
         self._room.holds.pop(hold.id, None)
-        return await self._inner.settle(hold, cost_nanos)
+        return await self._inner.settle(hold, cost_nanos, tokens)
 
     async def release(self, hold: Hold) -> Settlement:
         self._room.holds.pop(hold.id, None)
         return await self._inner.release(hold)
 
-    async def seed(self, tenant: Tenant, rule: BudgetRule, spent_nanos: int) -> None:
-        """The first worker that read the past tells it; from then on it is counted here."""
-        account = rule.account(tenant)
-        if account not in self._room.house.seeded:
-            self._room.house.seeded.add(account)
-            await self._inner.seed(tenant, rule, spent_nanos)
+    async def seed(self, account: Account, spent_nanos: int) -> None:
+        await self._inner.seed(account, spent_nanos)
+
+    async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
+        await self._inner.correct(account, correction_id, delta_nanos, at_us)
 
     async def snapshot(self) -> list[BudgetState]:
         return await self._inner.snapshot()
@@ -223,9 +227,7 @@ class _Door:
         self._house = house
 
     async def flush(self, timeout_s: float) -> bool:
-        """All that any worker has settled can be read."""
-        await self._house.ask_all("worker.flush", timeout_s)
-        return await self._house.ledger.flush(timeout_s)
+        return await self._house.flush(timeout_s)
 
     async def metrics(self) -> list[bytes]:
         return await self._house.ask_all("worker.metrics")

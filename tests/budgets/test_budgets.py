@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.budgets import BudgetRule, Refused
+from gateway.budgets import BudgetRule, Payer, Refused
 from gateway.budgets.windows import window
-from gateway.core.call import Tenant
 from gateway.core.errors import BudgetExceeded
 
 NOW_US = 1_772_000_000_000_000
@@ -20,11 +19,21 @@ def test_a_bad_rule_is_refused(given: dict[str, Any]) -> None:
         BudgetRule(**{"name": "cap", "limit_nanos": 1, **given})
 
 
-@pytest.mark.parametrize(("scope", "account"), [("team", "search/cap"), ("project", "search/cap/project:web"), ("key", "search/cap/key:k1")])
-def test_scopes_tell_accounts_apart(scope: Any, account: str) -> None:
-    """A team's money, each project's, or each key's."""
-    tenant = Tenant(team="search", project="web", key_id="k1")
-    assert BudgetRule(name="cap", limit_nanos=1, scope=scope).account(tenant) == account
+@pytest.mark.parametrize(("scope", "account"), [
+    ("team", "search/cap"), ("project", "search/cap/project:web"), ("key", "search/cap/key:k1"), ("user", "search/cap/user:ann@acme%20inc"),
+    ("model", "search/cap/model:m-1"), ("run", "search/cap/run:r-9"), ("tag:job", "search/cap/tag:job:nightly"), ("tag:none", None),
+])
+def test_scopes_tell_accounts_apart(scope: Any, account: str | None) -> None:
+    """A team's money, or each project's, key's, user's, model's, run's or tag's; one that the call has not does not apply."""
+    payer = Payer(team="search", project="web", key_id="k1", user="ann@acme inc", model="m-1", run="r-9", tags={"job": "nightly"})
+    found = BudgetRule(name="cap", limit_nanos=1, scope=scope).account(payer)
+    assert (found and found.id) == account
+
+
+@pytest.mark.parametrize("scope", ["run", "tag:job"])
+def test_a_call_without_a_run_or_tag_is_not_in_such_a_budget(scope: str) -> None:
+    """All such calls together are nobody's run."""
+    assert BudgetRule(name="cap", limit_nanos=1, scope=scope).account(Payer(team="search")) is None
 
 
 @pytest.mark.parametrize(("kind", "zone", "spent", "held", "text"), [
@@ -35,7 +44,9 @@ def test_scopes_tell_accounts_apart(scope: Any, account: str) -> None:
 def test_a_refusal_names_budget_limit_and_reset(kind: Any, zone: str, spent: int, held: int, text: str) -> None:
     """It is a BudgetExceeded: 402, not to be tried again."""
     rule = BudgetRule(name="cap", limit_nanos=10_000_000, window=kind, timezone=zone)
-    error = Refused(rule, spent, held, 5_000_000, window(kind, zone, NOW_US))
+    account = rule.account(Payer(team="search"))
+    assert account is not None
+    error = Refused(account, spent, held, 5_000_000, window(kind, zone, NOW_US))
     assert str(error) == text
     assert isinstance(error, BudgetExceeded)
     assert (error.status, error.code, error.retry) == (402, "budget_exceeded", False)

@@ -2,8 +2,7 @@
 
     python ../shared/cases/tools/drive.py ../shared/cases tests.cases.adapter:Adapter
 
-Fields that are not known here travel on into our files, so that the gateway itself refuses them. Left out of `supports`, for
-the product has it not: external-store (Redis).
+Fields that are not known here travel on into our files, so that the gateway itself refuses them. Budgets are in a Valkey of the case's own, but where the case sets the clock: windows go by the store's.
 """
 from __future__ import annotations
 
@@ -30,6 +29,7 @@ from gateway.ledger.sql import Store, insert_entries
 from tests.build import NotStarted, Process
 from tests.cases import clocked
 from tests.cases.proxy import KeyProxy
+from tests.redis_server import Server
 from tests.upstream import until
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ class Adapter:
         "openai-chat", "openai-responses", "openai-embeddings", "anthropic-messages", "translate-openai-to-anthropic",
         "translate-anthropic-to-openai", "streaming",
         "budgets", "dashboard", "clock", "logs", "reload", "normalise", "multi-backend", "affinity",
-        "latency-routing", "signals", "config",
+        "latency-routing", "signals", "config", "external-store",
     )  # fmt: skip
     health_path = "/healthz"
     fork = False
@@ -66,6 +66,7 @@ class Adapter:
         self.folder = Path(tempfile.mkdtemp(prefix="tollway-case-"))
         self._process: Process | None = None
         self._proxy: KeyProxy | None = None
+        self._counters: Server | None = None
         self._reports: Reports | None = None
         self._keys: dict[str, str] = {}
         """The case's keys -> ours."""
@@ -78,6 +79,9 @@ class Adapter:
         clock_file = self.folder / "clock"
         if clock is not None:
             clocked.write(clock_file, clock)
+        if clock is None and any(team.get("budgets") for team in config["teams"]):
+            self._counters = Server()
+            config = {**config, "redis_url": self._counters.url, "redis_away": "closed"}
         self._write(config)
         try:
             self._process = Process(self.folder, env=env, clock=None if clock is None else clock_file, fork=self.fork)
@@ -100,6 +104,8 @@ class Adapter:
             self._proxy.close()
         if self._process is not None:
             self._process.close()
+        if self._counters is not None:
+            self._counters.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def restart(self, signal: str) -> str:
@@ -115,6 +121,14 @@ class Adapter:
 
     def set_clock(self, iso: str) -> None:
         clocked.write(self.folder / "clock", iso)
+
+    def store(self, name: str, state: str) -> None:
+        assert name == "counters"
+        assert self._counters is not None
+        if state == "down":
+            self._counters.kill()
+        else:
+            assert self._counters.start()
 
     def _running(self) -> tuple[Process, KeyProxy]:
         assert self._process is not None

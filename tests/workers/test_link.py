@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.budgets import BudgetRule, Refused
+from gateway.budgets import BudgetRule, Gate, Payer, Refused, StoreAway, TooFast
 from gateway.budgets.windows import Window
 from gateway.core.errors import RateLimited
 from gateway.workers.errors import CODECS
@@ -34,7 +34,13 @@ class Shop:
 
     async def fail(self, how: str) -> None:
         if how == "budget":
-            raise Refused(BudgetRule(name="cap", limit_nanos=7), 5, 1, 3, Window(None, None))
+            account = BudgetRule(name="cap", limit_nanos=7).account(Payer(team="t"))
+            assert account is not None
+            raise Refused(account, 5, 1, 3, Window(None, None))
+        if how == "gate":
+            raise TooFast(Gate("t/requests", "requests", 60, 1, "team t may do so much"), 500_000)
+        if how == "away":
+            raise StoreAway
         if how == "rate":
             raise RateLimited("slowly", retry_after_s=2.5)
         raise KeyError(how)
@@ -93,6 +99,11 @@ def test_errors_keep_their_class_and_figures() -> None:
         with pytest.raises(RateLimited, match="slowly") as slow:
             await far.fail("rate")
         assert slow.value.retry_after_s == 2.5
+        with pytest.raises(TooFast, match="so much") as fast:
+            await far.fail("gate")
+        assert fast.value.retry_after_s == 0.5
+        with pytest.raises(StoreAway, match="cannot be looked at"):
+            await far.fail("away")
         with pytest.raises(FarError, match="KeyError"):
             await far.fail("odd")
 

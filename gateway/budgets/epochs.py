@@ -1,0 +1,284 @@
+"""Which life of the store it is, who shares it, and what has to be told to one that forgot.
+
+An epoch ends when the server is another process (its run id changed: it may have lost what it was told last) or has no
+memory of the epoch (it was emptied). The first replica that notices begins a new one. Nobody is admitted before every known
+replica has asserted its calls under way, or for two seconds. Accounts begin anew with what the ledger says, without the
+asserted calls, whose cost is booked when they settle: set, never added, so nothing counts twice.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from gateway.budgets import Account, Hold
+from gateway.budgets.leases import TTL_S, Leases
+from gateway.budgets.scripts import digest, texts
+from gateway.redis_link import Away, Link, Refused
+
+Costs = Callable[[Sequence[str]], Awaitable[Mapping[str, int | None]]]
+"""What the ledger says these attempts cost, those that it knows; it is brought up to date first. May raise `Unread`."""
+_BEAT_S = 1.0
+_POLL_S = 0.05
+_LEASES_EVERY = 2
+_LOOK_EVERY = 5
+_HOPELESS_US = 86_400_000_000
+_LATE_US = 30_000_000
+"""An asserted hold stands at least this long."""
+_log = logging.getLogger("tollway.budgets")
+
+
+async def no_costs(ids: Sequence[str]) -> Mapping[str, int | None]:
+    return {}
+
+
+class Book(Protocol):
+    """What is known here and the store may have to be told."""
+
+    def unsettled(self) -> list[Hold]: ...
+
+    def rejoin(self, *, renewed: bool) -> None: ...
+
+    def forget_old(self) -> None: ...
+
+    def _tell_time(self, now_us: int) -> None: ...
+
+    def _window(self, account: Account) -> Any: ...
+
+
+class Epochs:
+    """`open` says whether calls are judged by the store."""
+
+    def __init__(
+        self, link: Link, replica: str, org: str, *, shut_s: float, leases: Leases | None, costs: Costs, book: Book
+    ) -> None:
+        self.replica = replica
+        self.open = False
+        self.id = ""
+        self._base = f"tollway:{{{org}}}:"
+        self._link, self._leases, self._costs, self._book = link, leases, costs, book
+        self._shut_us = int(shut_s * 1e6)
+        self._peers: set[str] = set()
+        self._renewed = False
+        self._wait_us = 0
+        self._opened = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._entering: asyncio.Task[None] | None = None
+        self._beats = 0
+
+    @property
+    def replicas(self) -> int:
+        return max(len(self._peers), 1)
+
+    def key(self, rest: str) -> str:
+        return f"{self._base}{self.id}:{rest}"
+
+    def run(self, script: str, *words: str | int) -> asyncio.Future[Any]:
+        """Runs a script in this epoch. Raises `Away` at once where there is no connection."""
+        return self._link.call("EVALSHA", digest(script), 1, self._base, self.id, *words)
+
+    def start(self) -> None:
+        self._spawn(self._beat())
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def leave(self) -> None:
+        """Gives back what was drawn ahead, and is gone."""
+        with contextlib.suppress(Away, Refused):
+            for account, _ in self._leases.standing() if self._leases else ():
+                self.drop_lease(account)
+            await self._link.call("ZREM", f"{self._base}replicas", self.replica)
+
+    # opening
+
+    async def greet(self, link: Link) -> None:
+        """On each new connection, before anything else goes down it."""
+        await asyncio.gather(*(link.greeting("SCRIPT", "LOAD", text) for text in texts().values()))
+        await self._enter(link.greeting)
+
+    def up(self) -> None:
+        """The connection may be used."""
+        self._go_on()
+
+    async def _enter(self, call: Callable[..., asyncio.Future[Any]]) -> None:
+        known = sorted(self._peers | {self.replica})
+        id, wait = await call(
+            "EVALSHA", digest("enter"), 1, self._base, secrets.token_hex(4), self._link.run_id, self._shut_us, self.replica,
+            int(bool(self._peers)), *known,
+        )  # fmt: skip
+        before, self.id, self._wait_us = self.id, id.decode(), int(wait)
+        if self.id == before:
+            return
+        self._renewed = bool(before)
+        if before:
+            _log.warning("the budget store forgot: a new epoch begins, spend is read from the ledger")
+            await asyncio.gather(*(self._assert(call, hold) for hold in self._book.unsettled()))
+            for account, amount in self._leases.standing() if self._leases else ():
+                await self._assert(call, self._lease_hold(account, amount))
+            self._spawn(self._asserted())
+        else:
+            await call("EVALSHA", digest("asserted"), 1, self._base, self.id, self.replica)
+
+    def _go_on(self) -> None:
+        """Opens, or waits until the epoch does."""
+        if self._wait_us:
+            if self._leases is not None:
+                self._leases.begin()
+            self._spawn(self._wait())
+            return
+        renewed, self._renewed = self._renewed, False
+        self._book.rejoin(renewed=renewed)
+        for account, _ in self._leases.standing() if self._leases else ():
+            self.drop_lease(account)
+        self.open = True
+        self._opened.set()
+
+    async def _wait(self) -> None:
+        """Until the epoch is open for all."""
+        with contextlib.suppress(Away, Refused):
+            while self._wait_us:
+                await asyncio.sleep(min(self._wait_us / 1e6, _POLL_S))
+                await self._enter(self._link.call)
+            self._go_on()
+
+    async def _asserted(self) -> None:
+        """What the store had confirmed before it forgot must be in the ledger before accounts are read from it."""
+        with contextlib.suppress(Away, Refused):
+            with contextlib.suppress(Exception):
+                await self._costs(())
+            await self.run("asserted", self.replica)
+
+    async def opens(self, timeout_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._opened.wait()
+        return self.open
+
+    # closing
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._close()
+
+    def suspect(self) -> None:
+        """A call was not answered; the link has closed the connection by now."""
+        if not self._link.up:
+            self._close()
+
+    def shut(self) -> None:
+        """The store says that the epoch is not open."""
+        self.forgot()
+
+    def forgot(self) -> None:
+        """The store does not know our epoch: enters it anew, once."""
+        self._close()
+        if self._entering is None or self._entering.done():
+            self._entering = self._spawn(self._reenter())
+
+    async def _reenter(self) -> None:
+        with contextlib.suppress(Away, Refused):
+            await self._enter(self._link.call)
+            self._go_on()
+
+    def _close(self) -> None:
+        if self.open:
+            self.open = False
+            self._opened.clear()
+            if self._leases is not None:
+                self._leases.begin()
+
+    # telling
+
+    def assert_hold(self, hold: Hold) -> None:
+        """Without waiting; what comes after it on the connection is judged after it."""
+        with contextlib.suppress(Away):
+            self._assert(self._link.call, hold)
+
+    def _assert(self, call: Callable[..., asyncio.Future[Any]], hold: Hold) -> asyncio.Future[Any]:
+        lines = [f"\nm {account.book} {start}" for account, start in hold.slots]
+        lines += [f"\nc {gate.id} 0" for gate in hold.gates if gate.kind == "concurrent"]
+        return call(
+            "EVALSHA", digest("assert"), 1, self._base, self.id, hold.id, hold.amount_nanos, hold.expires_us, _LATE_US,
+            self.replica, "".join(lines),
+        )  # fmt: skip
+
+    def _lease_hold(self, account: Account, amount_nanos: int) -> Hold:
+        start = self._book._window(account).starts_us or 0
+        return Hold(self._lease_id(account), amount_nanos, 0, ((account, start),))
+
+    def _lease_id(self, account: Account) -> str:
+        return f"lease:{self.replica}:{account.book}"
+
+    def drop_lease(self, account: Account) -> bool:
+        """Gives it back, in order with what is asked next."""
+        if self._leases is not None:
+            self._leases.drawn(account, 0)
+        with contextlib.suppress(Away):
+            self.run("drop", self._lease_id(account))
+            return True
+        return False
+
+    # once a second
+
+    async def _beat(self) -> None:
+        while True:
+            await self._opened.wait()
+            self._beats += 1
+            with contextlib.suppress(Away, Refused):
+                id, _, peers, expired = await self.run("beat", self.replica)
+                if id.decode() == self.id:
+                    self._peers = {peer.decode() for peer in peers}
+                    await self._upkeep([item.decode() for item in expired])
+                else:
+                    self.forgot()
+            await asyncio.sleep(_BEAT_S)
+
+    async def _upkeep(self, expired: Sequence[str]) -> None:
+        if expired and self._beats % _LOOK_EVERY == 0:
+            self._spawn(self._look_up(expired))
+        if self._leases is not None and self._beats % _LEASES_EVERY == 0:
+            await self._draw(self._leases)
+        self._book.forget_old()
+
+    async def _draw(self, leases: Leases) -> None:
+        for account, want in leases.wanted():
+            span = self._book._window(account)
+            word, *answer = await self.run(
+                "lease", self._lease_id(account), self.replica, int(TTL_S * 1e6), account.book, span.starts_us or 0,
+                span.ends_us or 0, account.rule.limit_nanos, want,
+            )  # fmt: skip
+            if word == b"ok":
+                leases.drawn(account, int(answer[0]))
+
+    async def _look_up(self, items: Sequence[str]) -> None:
+        """Holds that expired: their replica died, or forgot. What the ledger knows of them is booked."""
+        seconds, _ = await self._link.call("TIME")
+        by_id = {item.partition("\n")[0]: item for item in items}
+        with contextlib.suppress(Away, Refused):
+            try:
+                costs = await self._costs(list(by_id))
+            except Exception as error:  # the ledger is away: later
+                _log.info("expired holds cannot be looked up: %s", error)
+                return
+            for id, item in by_id.items():
+                _, amount, expires, _, *lines = item.split("\n")
+                slots = [line.split(" ")[1:] for line in lines if line.startswith("m ")]
+                if id in costs:
+                    cost = costs[id]
+                    words = [word for slot in slots for word in slot]
+                    self.run("settle", id, "" if cost is None else cost, amount, 7_200_000, len(slots), 0, *words)
+                keep = id not in costs and int(seconds) * 1_000_000 - int(expires) < _HOPELESS_US
+                await self.run("looked", item, int(keep))
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

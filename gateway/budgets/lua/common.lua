@@ -1,0 +1,67 @@
+-- Stands before each of the other scripts. KEYS[1] is `tollway:{ORG}:`, so all keys of an organisation live in one slot.
+--
+-- ORG:epoch          hash    id, run (the server's run id when it began), open (us; nobody is admitted before)
+-- ORG:expected       set     replicas that have not asserted their holds in this epoch yet
+-- ORG:replicas       zset    replica -> when it was last heard of (us)
+-- ORG:EPOCH:b:A      hash    account A: k (start of its present window), START:s (spent), START:h (held), nano-dollars
+-- ORG:EPOCH:h:ID     string  a live hold: amount, expiry, owner, then a line for each slot
+-- ORG:EPOCH:x        zset    live holds by expiry
+-- ORG:EPOCH:e        list    holds that expired and were not settled: whether they cost anything is looked up in the ledger
+-- ORG:EPOCH:d:ID     string  a settled id and what it cost, for a while
+-- ORG:EPOCH:a        set     ids asserted in this epoch: what the ledger says of them is not in what accounts began with
+-- ORG:EPOCH:g:G      string  rate limit G: when it is even again (us)
+-- ORG:EPOCH:c:G      string  concurrency limit G: how many run
+--
+-- Lua's numbers are doubles: amounts stay below 2^53, and leave as text by `int`, never by `..`, which rounds.
+local base, now_at = KEYS[1], redis.call('TIME')
+local now = now_at[1] * 1000000 + now_at[2]
+local epoch = ARGV[1]
+local root = base .. epoch .. ':'
+local BOOK_S, HOLD_S, IDLE_S = 691200, 172800, 691200
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local function add(key, field, text)
+  if text ~= '0' and text ~= '-0' then redis.call('HINCRBY', key, field, text) end
+end
+
+-- Is this the epoch that the caller believes in?
+local function current()
+  return redis.call('HGET', base .. 'epoch', 'id') == epoch
+end
+
+-- Frees a live hold; its amount and text, or nothing.
+local function take(id)
+  local text = redis.call('GET', root .. 'h:' .. id)
+  if not text then return nil end
+  redis.call('DEL', root .. 'h:' .. id)
+  redis.call('ZREM', root .. 'x', id)
+  local amount = string.match(text, '^(%d+)')
+  for kind, key, start in string.gmatch(text, '\n(%l) (%S+) (%S+)') do
+    if kind == 'm' then
+      add(root .. 'b:' .. key, start .. ':h', '-' .. amount)
+    elseif redis.call('DECR', root .. 'c:' .. key) <= 0 then
+      redis.call('DEL', root .. 'c:' .. key)
+    end
+  end
+  return amount, text
+end
+
+local function drop_expired()
+  for _, id in ipairs(redis.call('ZRANGE', root .. 'x', '-inf', int(now), 'BYSCORE', 'LIMIT', 0, 64)) do
+    local _, text = take(id)
+    if text and string.find(text, '\nm ') and string.sub(id, 1, 6) ~= 'lease:' then
+      redis.call('RPUSH', root .. 'e', id .. '\n' .. text)
+      redis.call('EXPIRE', root .. 'e', HOLD_S)
+    end
+  end
+end
+
+-- Writes a hold. `slots` are lines `m ACCOUNT START` and `c GATE 0`.
+local function put(id, amount, expires, owner, slots)
+  redis.call('SET', root .. 'h:' .. id, amount .. '\n' .. expires .. '\n' .. owner .. slots, 'EX', HOLD_S)
+  redis.call('ZADD', root .. 'x', expires, id)
+  redis.call('EXPIRE', root .. 'x', HOLD_S)
+end

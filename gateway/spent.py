@@ -1,0 +1,55 @@
+"""What the ledger says for the budget store: an account's past, and what attempts cost whose holds ran out.
+
+The journal's entries are brought into the database first, so what this process has booked is in the sum.
+"""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from gateway.budgets import Account, Unread
+from gateway.ledger.reports import LedgerUnavailable, Reports, Slice
+
+Flush = Callable[[], Awaitable[object]]
+
+
+class Spent:
+    """Reads sums and costs."""
+
+    def __init__(self, reports: Reports, flush: Flush, aliases: Callable[[str, str], Sequence[str]]) -> None:
+        """`aliases`: for a team and a model, the other names under which entries may have it."""
+        self._reports, self._flush, self._aliases = reports, flush, aliases
+
+    async def past(self, account: Account, starts_us: int | None, without: Sequence[str]) -> int:
+        """See `budgets.Past`."""
+        part = Slice(since_us=starts_us or 0, where=self._where(account))
+        await self._flush()
+        try:
+            return await asyncio.to_thread(self._reports.spent, part, without)
+        except LedgerUnavailable as error:
+            raise Unread(str(error)) from error
+
+    async def costs(self, attempt_ids: Sequence[str]) -> Mapping[str, int | None]:
+        """Nano-dollars of those attempts that are booked, their corrections included; None: a cost that is not known."""
+        await self._flush()
+        try:
+            return await asyncio.to_thread(self._reports.costs, attempt_ids)
+        except LedgerUnavailable as error:
+            raise Unread(str(error)) from error
+
+    def _where(self, account: Account) -> dict[str, str | Sequence[str | None] | None]:
+        payer, scope = account.payer, account.rule.scope
+        where: dict[str, str | Sequence[str | None] | None] = {"team": payer.team}
+        if scope == "project":
+            where["project"] = payer.project
+        elif scope == "key":
+            where["key"] = payer.key_id
+        elif scope == "user":
+            where["user"] = payer.user
+        elif scope == "model":
+            where["model"] = [payer.model, *self._aliases(payer.team, payer.model)]
+        elif scope == "run":
+            where["run"] = payer.run
+        elif scope.startswith("tag:"):
+            where[scope] = payer.tags[scope[4:]]
+        return where

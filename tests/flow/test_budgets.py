@@ -1,0 +1,153 @@
+"""Budgets and rate limits through whole gateways that share a Valkey: one budget, however many replicas, whatever dies."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.build import PLAIN, Process, backend, chat_answer, chat_body
+from tests.redis_server import Server
+from tests.upstream import Site, Upstream, until, whole
+
+COST_NANOS = 160_000
+"""Of `chat_answer()` by the tests' prices."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def site(upstream: Upstream) -> Site:
+    return upstream.site("budgets")
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(server: Server, site: Site, tmp_path: Path) -> Iterator[Start]:
+    """`start(policy)` starts a replica; all of a test share the Valkey, each has a ledger of its own."""
+    running: list[Process] = []
+
+    def replica(policy: dict[str, Any], **config: Any) -> Process:
+        folder = tmp_path / f"replica{len(running)}"
+        folder.mkdir()
+        settings = {"backends": {"up": backend(site)}, "redis_url": server.url, **config}
+        process = Process(folder, settings, {"plain": {**PLAIN, **policy}})
+        running.append(process)
+        until(lambda: process.ask("GET", "/readyz").json()["budgets"] == "normal", "the store to be open")
+        return process
+
+    yield replica
+    for process in running:
+        process.close()
+
+
+def budget(process: Process) -> dict[str, Any]:
+    found: list[dict[str, Any]] = process.ask("GET", "/tollway/admin/budgets").json()
+    return found[0]
+
+
+def cap(limit_usd: float, **fields: Any) -> dict[str, Any]:
+    return {"budgets": [{"name": "cap", "limit_usd": limit_usd, **fields}]}
+
+
+def test_two_replicas_spend_one_budget(start: Start, site: Site) -> None:
+    """Calls at once at both: never over the limit, nothing left reserved, and the refusal is a 402 that is not tried again."""
+    first, second = start(cap(0.004)), start(cap(0.004))
+    site.says(whole(chat_answer()))
+    for process in (first, second):
+        process.key()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: (first, second)[n % 2].chat(chat_body(site.model, max_tokens=5)), range(40)))
+    codes = [answer.status_code for answer in answers]
+    assert set(codes) == {200, 402}
+    no = next(answer for answer in answers if answer.status_code == 402)
+    assert (no.json()["error"]["code"], no.headers["x-should-retry"]) == ("budget_exceeded", "false")
+    assert 'budget "cap"' in no.json()["error"]["message"]
+    for process in (first, second):
+        until(lambda process=process: process.chat(chat_body(site.model, max_tokens=5)).status_code == 402, "the budget to be spent")
+        found = budget(process)
+        assert found["held_nanos"] == 0
+        assert found["spent_nanos"] % COST_NANOS == 0
+        assert found["spent_nanos"] <= 4_000_000
+    assert budget(first)["spent_nanos"] == budget(second)["spent_nanos"] > 2_000_000
+
+
+def test_a_store_that_forgot_is_told_again(start: Start, server: Server, site: Site) -> None:
+    """FLUSHALL, and a server that starts empty: what was spent comes back from the ledger, set and not added."""
+    process = start(cap(1))
+    site.says(whole(chat_answer()))
+    for round, forget in enumerate((lambda: server.say("FLUSHALL"), lambda: (server.kill(), server.start()), lambda: server.say("FLUSHALL")), 1):
+        assert process.chat(chat_body(site.model)).status_code == 200
+        forget()
+        until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be answered", 5)
+        assert (budget(process)["spent_nanos"], budget(process)["held_nanos"]) == (2 * round * COST_NANOS, 0)
+
+
+def test_while_the_store_is_away_the_mode_is_told(start: Start, server: Server, site: Site) -> None:
+    """`closed`: 503 for who has a budget, at once; still ready; others go on; figures say so."""
+    process = start(cap(1), redis_away="closed")
+    site.says(whole(chat_answer()))
+    assert process.chat(chat_body(site.model)).status_code == 200
+    assert process.ask("GET", "/readyz").json()["budgets"] == "normal"
+    server.kill()
+    refused = process.chat(chat_body(site.model))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "budget_store_unavailable")
+    assert process.chat(chat_body(site.model), team="free").status_code == 200
+    ready = process.ask("GET", "/readyz")
+    assert (ready.status_code, ready.json()["budgets"]) == (200, "closed")
+    assert any("Redis is away" in note for note in ready.json()["notes"])
+    assert 'tollway_budget_mode{mode="closed"} 1.0' in process.ask("GET", "/metrics").text
+    server.start()
+    until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be answered", 10)
+    assert 'tollway_budget_usd{budget="cap",figure="spent",team="plain"} 0.00032' in process.ask("GET", "/metrics").text
+
+
+def test_rate_limits_are_shared_too(start: Start, site: Site) -> None:
+    """Requests at an even rate over both replicas: 429 with Retry-After, tried again by those who like to."""
+    limits = {"limits": {"requests_per_minute": 30, "rates": [{"name": "big", "scope": "model", "models": ["m-b*"], "concurrent": 20}]}}
+    first, second = start(limits), start(limits)
+    site.says(whole(chat_answer()))
+    answers = [(first, second)[n % 2].chat(chat_body(site.model)) for n in range(12)]
+    codes = [answer.status_code for answer in answers]
+    assert 4 <= codes.count(200) <= 8
+    slow = next(answer for answer in answers if answer.status_code == 429)
+    assert int(slow.headers["retry-after"]) >= 1
+    assert slow.json()["error"]["code"] == "rate_limit_exceeded"
+    assert "may start 30 calls a minute" in slow.json()["error"]["message"]
+
+
+def test_what_was_spent_is_known_after_a_start(start: Start, site: Site) -> None:
+    """Without a shared store the ledger alone says it."""
+    process = start(cap(0.0012), redis_url=None)
+    site.says(whole(chat_answer()))
+    assert process.chat(chat_body(site.model, max_tokens=1)).status_code == 200
+    process.kill()
+    process.start()
+    while (code := process.chat(chat_body(site.model, max_tokens=1)).status_code) == 200:
+        pass
+    assert code == 402
+    assert budget(process)["spent_nanos"] <= 1_200_000
+
+
+def test_a_status_of_its_own(start: Start, site: Site) -> None:
+    """For clients that know no 402; they are still told not to try again."""
+    process = start(cap(0, status=429), redis_url=None)
+    answer = process.chat(chat_body(site.model))
+    assert (answer.status_code, answer.json()["error"]["code"], answer.headers["x-should-retry"]) == (429, "budget_exceeded", "false")
+
+
+def test_an_alert_lets_calls_go_on(start: Start, site: Site) -> None:
+    """It counts, and refuses nothing."""
+    process = start(cap(0.0001, on_exhausted="alert"))
+    site.says(whole(chat_answer()))
+    assert {process.chat(chat_body(site.model)).status_code for _ in range(3)} == {200}
+    assert budget(process)["spent_nanos"] == 3 * COST_NANOS

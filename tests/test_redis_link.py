@@ -1,0 +1,121 @@
+"""One connection for all commands: in order, never confused, quick to say that the server is away."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from gateway.redis_link import Away, BadAddress, Link, Refused, address
+from tests.redis_server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+async def link(server: Server) -> AsyncIterator[Link]:
+    made = Link(address(server.url))
+    assert await made.start()
+    yield made
+    await made.close()
+
+
+async def test_many_at_once_get_their_own_answers(link: Link) -> None:
+    """A thousand commands in flight on one socket."""
+    answers = await asyncio.gather(*(link.call("ECHO", f"{n}") for n in range(1_000)))
+    assert answers == [str(n).encode() for n in range(1_000)]
+
+
+async def test_a_cancelled_waiter_disturbs_nobody(link: Link) -> None:
+    """Its answer is read and forgotten; the next one gets its own (T21)."""
+    async def ask(n: int) -> bytes:
+        answer: bytes = await link.call("ECHO", str(n))
+        return answer
+    for n in range(50):
+        lost = asyncio.create_task(ask(-n))
+        await asyncio.sleep(0)
+        lost.cancel()
+        assert await ask(n) == str(n).encode()
+
+
+async def test_an_error_is_one_commands_own(link: Link) -> None:
+    """Those beside it are answered."""
+    first, wrong, last = (link.call(*words) for words in (("ECHO", "a"), ("NONSENSE",), ("ECHO", "b")))
+    assert await first == b"a"
+    with pytest.raises(Refused, match="unknown command"):
+        await wrong
+    assert await last == b"b"
+
+
+async def test_a_server_that_stands_still_costs_one_wait(server: Server, link: Link) -> None:
+    """SIGSTOP: who waits is told once, the connection is closed, and who comes then is told at once."""
+    server.pause()
+    try:
+        with pytest.raises(Away, match="no answer in 250 ms"):
+            await link.call("PING")
+        began = time.monotonic()
+        for _ in range(100):
+            with pytest.raises(Away):
+                link.call("PING")
+        assert time.monotonic() - began < 0.2
+        assert link.problem is not None
+    finally:
+        server.resume()
+    await until_up(link)
+    assert await link.call("ECHO", "again") == b"again"
+
+
+async def test_it_comes_back_by_itself(server: Server, link: Link) -> None:
+    """SIGKILL and a new server: another run id, the same link."""
+    run_id = link.run_id
+    server.kill()
+    with contextlib.suppress(Away):
+        await link.call("PING")
+    server.start()
+    await until_up(link)
+    assert link.run_id != run_id
+    assert await link.call("PING") == b"PONG"
+
+
+async def test_a_password_is_used_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong one is told without it."""
+    guarded = Server("--requirepass", "canary-pass")
+    try:
+        good = Link(address(f"redis://:canary-pass@127.0.0.1:{guarded.port}"))
+        assert await good.start()
+        assert await good.call("PING") == b"PONG"
+        await good.close()
+        bad = Link(address(f"redis://:canary-wrong@127.0.0.1:{guarded.port}/2"))
+        assert not await bad.start(0.3)
+        assert bad.problem is not None
+        assert "WRONGPASS" in bad.problem
+        await bad.close()
+    finally:
+        guarded.stop()
+    assert "canary" not in caplog.text + repr(good.server) + (bad.problem or "")
+
+
+@pytest.mark.parametrize("url", ["http://x", "redis://", "redis://x:y", "redis://x/one", "redis://x?db=1", "x:6379"])
+def test_a_bad_address_is_told_at_once(url: str) -> None:
+    """Before anything tries to connect."""
+    with pytest.raises(BadAddress):
+        address(url)
+
+
+def test_an_address_is_read_whole() -> None:
+    """TLS by its scheme, odd characters in secrets unquoted."""
+    found = address("valkeys://ann:p%40ss@cache.example:7000/3")
+    assert (found.host, found.port, found.db, found.user, found.password, found.tls) == ("cache.example", 7000, 3, "ann", "p@ss", True)
+
+
+async def until_up(link: Link) -> None:
+    async with asyncio.timeout(10):
+        while not link.up:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
