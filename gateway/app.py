@@ -24,6 +24,7 @@ from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
 from gateway.admission import Admission, memory_limit
+from gateway.alerts.watch import AlertWatch
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
@@ -38,6 +39,7 @@ from gateway.holds import Holds
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
+from gateway.ledger.budget_use import Limit
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
@@ -58,7 +60,8 @@ from gateway.settings import Settings
 from gateway.spent import Spent
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
-from gateway.web import admin, books, errors, health, people, routes
+from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
+from gateway.web import admin, books, errors, health, people, routes, watched
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.guard import Limits
 from gateway.web.sign_in import SignIn
@@ -122,7 +125,9 @@ def build(
 
     sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
+        route_handlers=[
+            *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
+        ],
         lifespan=[lifespan],
         before_request=sign_in,
         state=State({}),
@@ -217,13 +222,28 @@ async def _database(
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
         upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
+        told = _alerts(settings, store)
+        upkeep.add(told.check)
         upkeep.start()
         try:
             yield store, table, ring, upkeep
         finally:
             await upkeep.close()
+            told.reports.close()
     finally:
         await store.close()
+
+
+def _alerts(settings: Settings, store: Store) -> AlertWatch:
+    policies, found = PolicyStore(settings.policies), reports.connect(settings.database_url)
+
+    def limits() -> list[Limit]:
+        policies.reload_if_changed()
+        return limits_of(policies, found)
+
+    return AlertWatch(
+        reports=found, store=store, channels=channels_of(settings), bounds=bounds_of(settings), limits=limits
+    )
 
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
@@ -289,12 +309,17 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
+        if stores.upkeep is not None and status is not None:
+            stores.upkeep.add(status)
         stored.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
         finally:
             reload.cancel()
+            if stores.upkeep is not None and status is not None:
+                stores.upkeep.drop(status)
             await watch.close()
             await stored.close()
             await upstream.aclose()
