@@ -25,6 +25,7 @@ from gateway.settings import Settings
 from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
+from router_policies.sensitivity import Learnt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class Services:
     index: PrefixIndex = field(default_factory=PrefixIndex)
     history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
+    learnt: Learnt | None = None
+    """Names a class where neither client nor rule does; made by `tollway sensitivity train`."""
     stored: Stored = field(default_factory=Stored)
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
