@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import dialects
+from gateway import caching, dialects
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.booking import Booking, Plan
 from gateway.core import levers
@@ -30,6 +30,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
+from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
@@ -59,14 +60,22 @@ class Pipeline:
         policy = via.policies.current.for_team(call.tenant.team)
         via.traffic.began(call.run)
         try:
+            if call.sketch.previous_id is not None:
+                await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
-            via.metrics.in_flight += 1
-            try:
-                await self._attempts(plan, policy, client)
-            finally:
-                via.metrics.in_flight -= 1
+            if HEADER in call.headers:
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to))
+            else:
+                await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
+
+    async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
+        self._via.metrics.in_flight += 1
+        try:
+            await self._attempts(plan, policy, client)
+        finally:
+            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -100,6 +109,7 @@ class Pipeline:
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
             cached=cached,
+            parts=done.parts,
             output_cap=cap,
         )
 
@@ -191,9 +201,27 @@ class Pipeline:
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
         )
+        booking.planned = caching.plan(
+            via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
+            render=attempt.request, first=number == 1,
+        )  # fmt: skip
+        if booking.planned is None:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+            return
+        set_fields.update(booking.planned.fields)
+        async with caching.together(
+            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
+        ) as attempt.begun:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    async def _send(
+        self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],
+        client: Client,
+    ) -> None:
+        via, target = self._via, booking.target
         request = attempt.request()
         booking.hold, limit = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, len(request), first=number == 1
+            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1
         )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit

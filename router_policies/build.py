@@ -19,6 +19,7 @@ from router_policies.presets import CLASSES, KNOWN_LANES
 from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable
 from router_policies.rules import (
     Budget,
+    Cache,
     ClientMay,
     Downgrade,
     Klass,
@@ -72,7 +73,8 @@ class _Build:
             closed=file.closed,
             projects=MappingProxyType({name: own.default_class for name, own in file.projects.items()}),
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
-            normalize=_normalize(file), unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
+            normalize=_normalize(file), cache=Cache(**file.cache.model_dump()),
+            unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
             limits=self._limits(), hang_up=file.hang_up, explore=file.explore,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),
