@@ -110,7 +110,7 @@ def build(
     inner = Litestar(
         route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
         lifespan=[lifespan],
-        before_request=sign_in,
+        guards=[sign_in],
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
