@@ -20,8 +20,10 @@ from litestar.exceptions import HTTPException
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
+from gateway.alerts.watch import AlertWatch
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
@@ -36,6 +38,7 @@ from gateway.holds import Holds
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
+from gateway.ledger.budget_use import Limit
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
@@ -47,6 +50,7 @@ from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
+from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Link, address
@@ -55,7 +59,8 @@ from gateway.settings import Settings
 from gateway.spent import Spent
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
-from gateway.web import admin, books, errors, health, people, routes
+from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
+from gateway.web import admin, books, errors, health, people, routes, watched
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
@@ -108,7 +113,9 @@ def build(
 
     sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
+        route_handlers=[
+            *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
+        ],
         lifespan=[lifespan],
         guards=[sign_in],
         state=State({}),
@@ -203,13 +210,28 @@ async def _database(
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
         upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
+        told = _alerts(settings, store)
+        upkeep.add(told.check)
         upkeep.start()
         try:
             yield store, table, ring, upkeep
         finally:
             await upkeep.close()
+            told.reports.close()
     finally:
         await store.close()
+
+
+def _alerts(settings: Settings, store: Store) -> AlertWatch:
+    policies, found = PolicyStore(settings.policies), reports.connect(settings.database_url)
+
+    def limits() -> list[Limit]:
+        policies.reload_if_changed()
+        return limits_of(policies, found)
+
+    return AlertWatch(
+        reports=found, store=store, channels=channels_of(settings), bounds=bounds_of(settings), limits=limits
+    )
 
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
@@ -266,6 +288,7 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
+            planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
             history=History(settings.explain_mb << 20),
             house=stores.house,
@@ -273,12 +296,17 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
+        if stores.upkeep is not None and status is not None:
+            stores.upkeep.add(status)
         stored.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
         finally:
             reload.cancel()
+            if stores.upkeep is not None and status is not None:
+                stores.upkeep.drop(status)
             await watch.close()
             await stored.close()
             await upstream.aclose()
