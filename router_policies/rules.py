@@ -180,6 +180,8 @@ class Policy:
     version: str
     classes: Mapping[str, Klass]
     default_class: str = "standard"
+    projects: Mapping[str, str] = field(default_factory=dict)  # project -> its default class
+    closed: bool = False  # every backend and model is named in the file
     description: str = ""
     file: str = ""
     models: ModelRules = field(default_factory=ModelRules)
