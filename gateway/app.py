@@ -119,7 +119,7 @@ def build(
             *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
         ],
         lifespan=[lifespan],
-        before_request=sign_in,
+        guards=[sign_in],
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
