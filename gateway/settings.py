@@ -115,6 +115,11 @@ class BackendSettings(_Part):
     connect_timeout_ms: Ms = 5_000.0
     first_byte_timeout_ms: Ms = Field(600_000.0, description="longest wait for the answer's headers")
     idle_timeout_ms: Ms = Field(60_000.0, description="longest silence between two chunks of an answer")
+    media_urls: Literal["pass", "refuse"] | None = Field(
+        None,
+        description="addresses of pictures and files in a prompt: pass them on, or refuse all but data:; default: refuse where "
+        "the backend's own address is inside our network, for it would fetch from there",
+    )
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
 
     @model_validator(mode="after")
@@ -174,6 +179,42 @@ class LoginSettings(_Part):
         return self
 
 
+class ChannelSettings(_Part):
+    """Where alerts go, and which: of all teams and kinds, if nothing is said."""
+
+    kind: Literal["webhook", "slack", "email"]
+    url: Reference | None = Field(None, description="webhook, slack: where the address is: env:NAME or file:PATH")
+    host: str | None = Field(None, description="email: the mail server")
+    port: int = Field(587, ge=1, le=65535)
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    sender: str | None = Field(None, description="email: the address that it comes from")
+    to: list[str] = Field(default_factory=list, description="email: addresses that it goes to")
+    user: str | None = None
+    password: Reference | None = Field(None, description="email: where the password is: env:NAME or file:PATH")
+    teams: list[str] | None = Field(None, description="only alerts of these teams")
+    alerts: list[Literal["budget", "spend", "cache", "latency"]] | None = Field(None, description="only these kinds")
+
+    @model_validator(mode="after")
+    def _fits(self) -> ChannelSettings:
+        if self.kind == "email" and not (self.host and self.sender and self.to):
+            raise ValueError("email needs host, sender and to")
+        if self.kind != "email" and self.url is None:
+            raise ValueError(f"{self.kind} needs url, a reference such as env:ALERTS_URL")
+        return self
+
+
+class AlertSettings(_Part):
+    """What is told, and where. Nothing is looked for until there is a channel."""
+
+    channels: dict[str, ChannelSettings] = Field(default_factory=dict)
+    budget_levels: list[Annotated[int, Field(ge=1, le=1000)]] = Field([50, 80, 100], description="per cent of a budget")
+    spend_times: float = Field(3.0, gt=1, description="an hour that costs so many times the median hour of the week before")
+    spend_least_usd: Number = Field(1.0, description="and at least so much")
+    cache_points: float = Field(20.0, gt=0, le=100, description="percentage points by which the hour's cache share fell")
+    cache_least_tokens: int = Field(100_000, ge=1, description="prompt tokens below which a share says nothing")
+    first_token_p95_ms: dict[str, Ms] = Field(default_factory=dict, description="bound by lane, over the last hour")
+
+
 class File(_Part):
     """The whole of `tollway.yaml`."""
 
@@ -204,6 +245,7 @@ class File(_Part):
         None, description="secret under which keys are kept, the same for all replicas of a database; default: DATA/keys/pepper"
     )
     login: LoginSettings = Field(default_factory=LoginSettings)
+    alerts: AlertSettings = Field(default_factory=AlertSettings)
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
@@ -219,6 +261,19 @@ class File(_Part):
     journal_max_mib: int = Field(
         4096, ge=64, description="most that the journal may hold while the database does not take it; then new calls get 503"
     )
+    unready_s: float = Field(
+        1.0, ge=0, le=600,
+        description="after SIGTERM, how long calls are still taken while /readyz says no: a balancer's check interval",
+    )  # fmt: skip
+    max_connections: int = Field(12_000, gt=0, description="client connections of one process; more are closed")
+    max_connections_per_address: int = Field(
+        200, gt=0, description="of one client address, loopback excepted; raise it behind a balancer"
+    )
+    memory_max_mib: int | None = Field(
+        None, gt=0,
+        description="memory of one process: above 80 % batch calls are refused, above 95 % all new ones; default: what the "
+        "system allows, divided among the workers",
+    )  # fmt: skip
     drain_s: float = Field(30.0, gt=0, description="how long open answers may go on after SIGTERM")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -243,6 +298,9 @@ class Settings(BaseModel):
     admin_key: Secret | None
     key_pepper: Secret | None = None
     login: LoginSettings = Field(default_factory=LoginSettings)
+    alerts: AlertSettings = Field(default_factory=AlertSettings)
+    alert_secrets: Mapping[str, Secret] = Field(default_factory=dict)
+    """`CHANNEL.url` and `CHANNEL.password`."""
     max_body_bytes: int
     max_attempts: int
     retries: int
@@ -253,6 +311,10 @@ class Settings(BaseModel):
     durability: Literal["process", "power"]
     journal_max_mib: int
     drain_s: float
+    unready_s: float
+    max_connections: int
+    max_connections_per_address: int
+    memory_max_mib: int | None
     log_level: str
 
 
@@ -287,6 +349,8 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
         login=file.login,
+        alerts=file.alerts,
+        alert_secrets=_alert_secrets(file, folder, env),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,
@@ -297,8 +361,22 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         durability=file.durability,
         journal_max_mib=file.journal_max_mib,
         drain_s=file.drain_s,
+        unready_s=file.unready_s,
+        max_connections=file.max_connections,
+        max_connections_per_address=file.max_connections_per_address,
+        memory_max_mib=file.memory_max_mib,
         log_level=file.log_level,
     )
+
+
+def _alert_secrets(file: File, folder: Path, env: Mapping[str, str]) -> dict[str, Secret]:
+    wanted = {
+        f"{name}.{field}": reference
+        for name, channel in file.alerts.channels.items()
+        for field, reference in (("url", channel.url), ("password", channel.password))
+        if reference is not None
+    }
+    return {name: _secret(reference, f"alerts.channels.{name}", folder, env) for name, reference in wanted.items()}
 
 
 def _redis_url(file: File, folder: Path, env: Mapping[str, str]) -> Secret | None:

@@ -5,12 +5,16 @@ An admin may do all of it; a lead looks after the keys of the own team. Rights a
 """
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from litestar import Request, delete, get, patch, post
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, FromPath, FromQuery
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -92,6 +96,11 @@ def lead_of(request: Request[Any, Any, State]) -> Tenant:
     return tenant
 
 
+def leads_only(connection: ASGIConnection[Any, Any, Any, State], _: BaseRouteHandler) -> None:
+    """A guard: who has no rights here learns nothing of what a body should look like."""
+    people.need_lead(tenant_of(connection))
+
+
 def _shown(record: KeyRecord) -> dict[str, Any]:
     fields = (
         "id", "team", "project", "name", "role", "created_us", "expires_us", "revoked_us", "user_id", "budget", "limits",
@@ -115,7 +124,7 @@ async def list_keys(request: Request[Any, Any, State], state: State) -> list[dic
     return [_shown(record) for record in state.services.keys.records() if tenant.admin or record.team == tenant.team]
 
 
-@post("/tollway/admin/keys", status_code=201)
+@post("/tollway/admin/keys", status_code=201, guards=[leads_only])
 async def create_key(
     request: Request[Any, Any, State], state: State, data: Annotated[NewKey, Body()]
 ) -> dict[str, Any]:
@@ -135,7 +144,7 @@ async def create_key(
     return {**_shown(record), "key": secret.reveal()}
 
 
-@patch("/tollway/admin/keys/{key_id:str}")
+@patch("/tollway/admin/keys/{key_id:str}", guards=[leads_only])
 async def change_key(
     request: Request[Any, Any, State], state: State, key_id: FromPath[str], data: Annotated[KeyChange, Body()]
 ) -> dict[str, Any]:
@@ -195,6 +204,26 @@ async def prices(request: Request[Any, Any, State], state: State, model: FromQue
     return listing.show(state.services.prices, provider, name, time.time_ns() // 1_000)
 
 
+@post("/tollway/admin/drain", status_code=202)
+async def drain(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
+    """As SIGTERM: not ready at once, open answers go on, then the program ends, all its workers too."""
+    services: Services = state.services
+    tenant = admin_of(request)
+    await services.key_table.audit(tenant.key_id, "drain", "gateway", {})
+    os.kill(os.getpid() if services.house is None else os.getppid(), signal.SIGTERM)
+    return {"status": "draining", "unready_s": services.settings.unready_s, "drain_s": services.settings.drain_s}
+
+
+@post("/tollway/admin/backends")
+async def create_backend(request: Request[Any, Any, State], state: State) -> None:
+    """Always refused: no address that a request carries is ever called."""
+    admin_of(request)
+    error = BadRequest("backends are named in tollway.yaml; an address in a request is never called", param="url")
+    error.code = "url_not_allowed"
+    raise error
+
+
+
 @get("/tollway/admin/audit")
 async def trail(
     request: Request[Any, Any, State], state: State, limit: FromQuery[int] = 100, before_us: FromQuery[int | None] = None
@@ -205,4 +234,4 @@ async def trail(
     return found
 
 
-HANDLERS = (list_keys, create_key, change_key, revoke_key, policies, budgets, prices, trail)
+HANDLERS = (drain, create_backend, list_keys, create_key, change_key, revoke_key, policies, budgets, prices, trail)
