@@ -5,6 +5,7 @@ the ledger. Once a byte has gone out there is no second try: what breaks after i
 """
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
