@@ -46,6 +46,7 @@ from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.shared import SharedIndex
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -265,11 +266,18 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        sharing = None
+        if settings.redis_url is not None:
+            link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+            sharing = SharedIndex(services.index, link, settings.organisation)
+            await sharing.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
         finally:
             reload.cancel()
+            if sharing is not None:
+                await sharing.close()
             await watch.close()
             await upstream.aclose()
             services.reports.close()
