@@ -24,6 +24,7 @@ from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.budgets import Budgets
@@ -32,12 +33,14 @@ from gateway.budgets.redis import RedisBudgets
 from gateway.core.errors import GatewayError
 from gateway.counting import Counting
 from gateway.holds import Holds
+from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import SqlLedger, Store
+from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
@@ -139,6 +142,7 @@ class _Stores:
 
     table: KeyTable
     people: PeopleTable
+    memory: MemoryTable
     ring: KeyRing
     journal: Journal
     ledger: SqlLedger
@@ -159,8 +163,8 @@ async def _own_stores(
         try:
             async with _budgets(settings, policies, ledger) as budgets:
                 yield _Stores(
-                    table=table, people=PeopleTable(store), ring=ring, journal=journal, ledger=ledger, budgets=budgets,
-                    upkeep=upkeep,
+                    table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
+                    ledger=ledger, budgets=budgets, upkeep=upkeep,
                 )  # fmt: skip
         finally:
             await ledger.close()
@@ -180,8 +184,8 @@ async def _stores_of_house(
         try:
             async with _budgets(settings, policies, ledger, house) as budgets:
                 yield _Stores(
-                    table=house.keys, people=house.people, ring=ring, journal=journal, ledger=ledger, budgets=budgets,
-                    house=house,
+                    table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
+                    budgets=budgets, house=house,
                 )  # fmt: skip
         finally:
             await ledger.close()
@@ -240,6 +244,7 @@ async def _services(
     of_house = None if seat is None else _stores_of_house(settings, pepper, policies, seat)
     async with of_house or _own_stores(settings, pepper, policies, demo_team) as stores:
         known = People(await stores.people.load())
+        stored = Stored(stores.memory)
         watch = Watch(stores.ring, stores.table, known, stores.people)
         upstream = Upstream(transport or WireTransport())
         services = Services(
@@ -249,6 +254,9 @@ async def _services(
             people=known,
             people_table=stores.people,
             watch=watch,
+            stored=stored,
+            memory=stores.memory,
+            idempotency=Idempotency(stores.memory),
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -271,6 +279,7 @@ async def _services(
             link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
             sharing = SharedIndex(services.index, link, settings.organisation)
             await sharing.start()
+        stored.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
@@ -279,6 +288,7 @@ async def _services(
             if sharing is not None:
                 await sharing.close()
             await watch.close()
+            await stored.close()
             await upstream.aclose()
             services.reports.close()
 

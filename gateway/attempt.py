@@ -191,6 +191,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.outcome.produced = partial(dialects.answer_text, self.target.dialect, raw)
         told = await self._settle("ok", None)
         headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
+        client.complete = True
         await client.respond(response.status, headers, body)
 
     async def _stream(self, response: Answer, client: Client) -> None:
@@ -249,6 +250,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         await self._settle("ok", None)
         if not client.started:
             await client.start(status, headers)
+        client.complete = True
         await client.end(last)
 
     # small steps

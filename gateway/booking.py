@@ -105,7 +105,7 @@ class Booking(msgspec.Struct, kw_only=True):
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
         if observed.pending and observed.response_id:
-            late.keep(self.via, observed.response_id, entry, self.hold)
+            await late.keep(self.via, observed.response_id, entry, self.hold)
         elif self.hold is not None and self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens)):
             self.via.metrics.over_hold(entry.team)
         self._tell(outcome, entry)

@@ -30,6 +30,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, Part, assistant_text, conversation
 from gateway.holds import Holds
+from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import Chain, chain
@@ -59,14 +60,22 @@ class Pipeline:
         policy = via.policies.current.for_team(call.tenant.team)
         via.traffic.began(call.run)
         try:
+            if call.sketch.previous_id is not None:
+                await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
-            via.metrics.in_flight += 1
-            try:
-                await self._attempts(plan, policy, client)
-            finally:
-                via.metrics.in_flight -= 1
+            if HEADER in call.headers:
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to))
+            else:
+                await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
+
+    async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
+        self._via.metrics.in_flight += 1
+        try:
+            await self._attempts(plan, policy, client)
+        finally:
+            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""

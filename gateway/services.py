@@ -9,12 +9,14 @@ from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.budgets import Budgets, Hold
+from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.lanes.traffic import Traffic
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
+from gateway.memory_table import MemoryTable
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
@@ -52,7 +54,9 @@ class Services:
     index: PrefixIndex = field(default_factory=PrefixIndex)
     history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
-    stored: Stored = field(default_factory=Stored)
+    stored: Stored
+    memory: MemoryTable
+    idempotency: Idempotency
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
     house: FarHouse | None = None

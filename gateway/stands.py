@@ -4,9 +4,11 @@ Worked out once for each payer of each version of a policy; a call then looks th
 """
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
+from gateway.budgets.windows import Kind
 from gateway.core.call import Call
 from router_policies.globs import first_match
 from router_policies.rules import Policy, Rate
@@ -21,18 +23,20 @@ class Stands:
 
     def __init__(self) -> None:
         self._rules: dict[str, tuple[tuple[BudgetRule, ...], bool]] = {}
-        self._accounts: dict[tuple[str, str, str | None, str, str | None], tuple[Account, ...]] = {}
+        self._accounts: dict[tuple[object, ...], tuple[Account, ...]] = {}
         self._gates: dict[tuple[str, int, str, str], tuple[Gate, ...]] = {}
 
     def accounts(self, policy: Policy, call: Call, model: str) -> tuple[Account, ...]:
         """Every budget that the call is paid from; `model` is the one that runs, aliases resolved."""
-        if not policy.budgets:
+        tenant = call.tenant
+        if not policy.budgets and tenant.budget is None:
             return ()
         rules, steady = self._rules_of(policy)
+        if tenant.budget is not None:
+            rules = (*rules, _own_rule(tenant.budget[0], cast(Kind, tenant.budget[1]), tenant.budget[2]))
         if not steady:
             return _of(rules, payer_of(call, model))
-        tenant = call.tenant
-        key = policy.version, tenant.team, tenant.project, tenant.key_id, tenant.user
+        key = policy.version, tenant.team, tenant.project, tenant.key_id, tenant.user, tenant.budget
         found = self._accounts.get(key)
         if found is None:
             _bound(self._accounts)
@@ -75,6 +79,12 @@ class Stands:
             )  # fmt: skip
             found = self._rules[policy.version] = rules, all(rule.scope in _STEADY for rule in rules)
         return found
+
+
+@lru_cache(maxsize=4_096)
+def _own_rule(limit_nanos: int, window: Kind, timezone: str) -> BudgetRule:
+    """The budget that a key brings with it."""
+    return BudgetRule(name="own", limit_nanos=limit_nanos, window=window, timezone=timezone, scope="key")
 
 
 def payer_of(call: Call, model: str) -> Payer:

@@ -18,6 +18,7 @@ WITHOUT = {
     "gateway/cli.py": "names the commands, which have their own",
     "gateway/counting.py": "tests/flow",
     "gateway/holds.py": "tests/flow/test_policy.py",
+    "gateway/idempotency.py": "tests/flow/test_idempotency.py", "gateway/memory_table.py": "tests/flow/test_idempotency.py and test_responses.py",
     "gateway/key_table.py": "tests/flow/test_process.py starts again on its rows",
     "gateway/late.py": "tests/flow/test_responses.py: background answers",
     "gateway/leash.py": "tests/test_up.py",

@@ -142,5 +142,8 @@ def _tenant(record: KeyRecord) -> Tenant:
         user=record.user_id,
         admin=record.role == "admin",
         lead=record.role == "lead",
+        budget=None if record.budget is None else (
+            record.budget["limit_nanos"], record.budget.get("window", "month"), record.budget.get("timezone", "UTC")
+        ),
         models=tuple((record.limits or {}).get("models", ())),
     )
