@@ -65,7 +65,7 @@ lint: $(READY) ## ruff, mypy --strict, import layers
 bench: $(READY) ## the benchmarks that stand behind the figures in README and docs
 	$(BIN)/python -m benchmarks $(ARGS)
 
-peers: $(PEERS)/.ready ## transformers and llama.cpp (built from source, about 15 minutes), for `python -m benchmarks.engine`
+peers: $(PEERS)/.ready ## transformers and llama.cpp, for `python -m benchmarks.engine`
 
 # They borrow the project's torch; nothing of the project needs them.
 $(PEERS)/.ready: benchmarks/peers.txt $(READY)

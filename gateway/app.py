@@ -20,6 +20,7 @@ from litestar.exceptions import HTTPException
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
 from gateway.backends.fleet import Fleet
@@ -47,6 +48,7 @@ from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
+from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.shared import SharedIndex
@@ -267,6 +269,7 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
+            planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
             history=History(settings.explain_mb << 20),
             house=stores.house,

@@ -93,6 +93,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     stop_on_hang_up: bool = True
     keepalive_s: float = 0.0
     """Silence in a stream after which the client gets a ping; 0 is never."""
+    begun: Callable[[], None] | None = None
+    """Called when the answer's first token has come."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
@@ -260,6 +262,8 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     def _first_token(self) -> None:
         self.outcome.first_token_s = time.perf_counter() - self._began
+        if self.begun is not None:
+            self.begun()
 
     async def _settle(self, status: Status, error: str | None) -> Sequence[tuple[bytes, bytes]]:
         self.outcome.status, self.outcome.error = status, error

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway import late, missed
+from gateway import caching, late, missed
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
@@ -21,10 +21,12 @@ from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
+from gateway.dialects.parts import Part
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
 from gateway.normalize import Change
+from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from router_policies.types import Decision, Ranked, Rates
@@ -48,6 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
+    parts: Sequence[Part] = ()
+    """The prompt's parts in rendered order; the chain is over them."""
     output_cap: int | None = None
     """The policy's limit, where the call names none of its own."""
 
@@ -64,6 +68,8 @@ class Booking(msgspec.Struct, kw_only=True):
     predicted_read_tokens: int
     sent: bytes = b""
     """The request's body as it went out, for what only it shows."""
+    planned: Planned | None = None
+    """What it asks of the provider's cache."""
     hold: Hold | None = None
     in_flight: bool = False
     opened: Entry | None = None
@@ -150,7 +156,7 @@ class Booking(msgspec.Struct, kw_only=True):
             policy_version=decision.policy_version,
             reason=decision.reason,
             decision=plan.lanes_seen,
-            receipts=tuple([change.receipt for change in plan.changes]),
+            receipts=tuple([*[change.receipt for change in plan.changes], *(self.planned.receipts if self.planned else ())]),
             predicted_read_tokens=self.predicted_read_tokens,
             status="orphaned",
             tokens=TokenUsage(uncached=plan.prompt_tokens),
@@ -224,6 +230,7 @@ class Booking(msgspec.Struct, kw_only=True):
                 entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer
             )
             missed.note(via.history, self.plan.call, chain, entry.upstream_model, tokens, pool=target.pool)
+            caching.learn(via.planner, self.planned, tokens, entry.at_us)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import dialects
+from gateway import caching, dialects
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.booking import Booking, Plan
 from gateway.core import levers
@@ -109,6 +109,7 @@ class Pipeline:
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
             cached=cached,
+            parts=done.parts,
             output_cap=cap,
         )
 
@@ -210,9 +211,27 @@ class Pipeline:
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
         )
+        booking.planned = caching.plan(
+            via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
+            render=attempt.request, first=number == 1,
+        )  # fmt: skip
+        if booking.planned is None:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+            return
+        set_fields.update(booking.planned.fields)
+        async with caching.together(
+            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
+        ) as attempt.begun:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    async def _send(
+        self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],
+        client: Client,
+    ) -> None:
+        via, target = self._via, booking.target
         request = attempt.request()
         booking.hold, limit = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, len(request), first=number == 1
+            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1
         )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit

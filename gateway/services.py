@@ -21,6 +21,7 @@ from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
+from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
@@ -50,6 +51,7 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
+    planner: Planner
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
     history: History = field(default_factory=History)

@@ -19,6 +19,7 @@ from router_policies.presets import CLASSES, KNOWN_LANES
 from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable
 from router_policies.rules import (
     Budget,
+    Cache,
     ClientMay,
     Downgrade,
     Klass,
@@ -66,7 +67,8 @@ class _Build:
             team=file.team, version=_version(file, classes), description=file.description, file=self.document.file,
             classes=MappingProxyType(classes), default_class=file.default_class, models=models,
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
-            normalize=_normalize(file), unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
+            normalize=_normalize(file), cache=Cache(**file.cache.model_dump()),
+            unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
             limits=self._limits(), hang_up=file.hang_up, explore=file.explore,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),

@@ -158,6 +158,17 @@ class NormalizePart(_Part):
     """Single passes switched on or off."""
 
 
+class CachePart(_Part):
+    plan: bool = True
+    """Whether requests are marked for the provider's prompt cache by least expected cost; a client's own marks always stay."""
+    hold_out: Share = 0.02
+    """Share of sessions left unplanned, so that savings are measured."""
+    fan_out_wait_ms: Annotated[float, Field(ge=0, le=120_000, allow_inf_nan=False)] = 10_000.0
+    """Longest wait of calls that come together with a cold prefix in common for the one that writes it; 0: none."""
+    keep_warm_usd_per_day: Usd = Decimal(0)
+    """What may be spent in a day on calls that only keep prefixes from expiring; 0: there are none."""
+
+
 class RatePart(_Part):
     name: Name
     """For people, and for telling two limits of one scope apart."""
@@ -257,6 +268,8 @@ class TeamFile(_Part):
     """Limits of spending."""
     normalize: Level | NormalizePart = NormalizePart()
     """How far prompts may be rewritten: a level, or level, hold_out and passes."""
+    cache: CachePart = CachePart()
+    """What may be done with the providers' prompt caches."""
     unpriced: Literal["refuse", "ceiling", "allow"] | None = None
     """A model without a price: refuse (default with budgets), reckon with a ceiling, or allow (default without)."""
     ceiling_usd_per_mtok: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None

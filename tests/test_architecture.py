@@ -15,6 +15,7 @@ WITHOUT = {
     "gateway/audit.py": "tests/flow/test_roles.py reads the trail",
     "gateway/attempt.py": "tests/flow/test_faults.py is its table",
     "gateway/booking.py": "tests/flow/test_faults.py looks at what it books",
+    "gateway/caching.py": "tests/flow/test_caching.py",
     "gateway/cli.py": "names the commands, which have their own",
     "gateway/counting.py": "tests/flow",
     "gateway/holds.py": "tests/flow/test_policy.py",
