@@ -4,7 +4,7 @@
 
 Turns of several conversations are sent in a mixed order, each turn after the one before it, messages as the client would send
 them back, half of the conversations with the engine's own answers in place of the recorded ones. A call is right if the tokens
-predicted differ from those that the engine counted as cached by less than one of its blocks.
+predicted differ from those that the engine counted as cached by no more than one of its blocks.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def right(self) -> bool:
-        return abs(self.predicted - self.counted) < BLOCK
+        return abs(self.predicted - self.counted) <= BLOCK
 
 
 def _short(message: Json) -> Json:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
+from gateway.alerts.watch import AlertWatch
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
@@ -37,6 +38,7 @@ from gateway.holds import Holds
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
+from gateway.ledger.budget_use import Limit
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
@@ -58,12 +60,15 @@ from gateway.settings import Settings
 from gateway.spent import Spent
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
-from gateway.web import admin, books, errors, health, people, routes
+from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
+from gateway.web import admin, books, errors, health, people, routes, watched
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
+from router_policies import waiting
 from router_policies.files import PolicyStore
+from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
@@ -111,9 +116,11 @@ def build(
 
     sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
+        route_handlers=[
+            *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
+        ],
         lifespan=[lifespan],
-        before_request=sign_in,
+        guards=[sign_in],
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
@@ -206,13 +213,28 @@ async def _database(
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
         upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
+        told = _alerts(settings, store)
+        upkeep.add(told.check)
         upkeep.start()
         try:
             yield store, table, ring, upkeep
         finally:
             await upkeep.close()
+            told.reports.close()
     finally:
         await store.close()
+
+
+def _alerts(settings: Settings, store: Store) -> AlertWatch:
+    policies, found = PolicyStore(settings.policies), reports.connect(settings.database_url)
+
+    def limits() -> list[Limit]:
+        policies.reload_if_changed()
+        return limits_of(policies, found)
+
+    return AlertWatch(
+        reports=found, store=store, channels=channels_of(settings), bounds=bounds_of(settings), limits=limits
+    )
 
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
@@ -272,6 +294,7 @@ async def _services(
             planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
             history=History(settings.explain_mb << 20),
+            learnt=_learnt(settings.data),
             house=stores.house,
         )
         if seat is not None:
@@ -282,6 +305,9 @@ async def _services(
             link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
             sharing = SharedIndex(services.index, link, settings.organisation)
             await sharing.start()
+        status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
+        if stores.upkeep is not None and status is not None:
+            stores.upkeep.add(status)
         stored.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
@@ -290,6 +316,8 @@ async def _services(
             reload.cancel()
             if sharing is not None:
                 await sharing.close()
+            if stores.upkeep is not None and status is not None:
+                stores.upkeep.drop(status)
             await watch.close()
             await stored.close()
             await upstream.aclose()
@@ -333,6 +361,19 @@ async def _reload_policies(policies: PolicyStore) -> None:
             _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
         elif problems is not None:
             _log.info("policy files loaded, version %s", policies.current.version)
+
+
+def _learnt(data: Path) -> Learnt | None:
+    """The model of `tollway sensitivity train`, if there is one and it is better than guessing."""
+    path = data / "sensitivity.json"
+    if not path.exists():
+        return None
+    try:
+        model = waiting.load(path)
+    except waiting.BadModel as error:
+        _log.warning("sensitivity model not used: %s", error)
+        return None
+    return model.learnt() if model.measured is not None and model.measured.useful else None
 
 
 def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:
