@@ -65,7 +65,9 @@ from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
+from router_policies import waiting
 from router_policies.files import PolicyStore
+from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
@@ -117,7 +119,7 @@ def build(
             *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
         ],
         lifespan=[lifespan],
-        before_request=sign_in,
+        guards=[sign_in],
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
@@ -291,6 +293,7 @@ async def _services(
             planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
             history=History(settings.explain_mb << 20),
+            learnt=_learnt(settings.data),
             house=stores.house,
         )
         if seat is not None:
@@ -350,6 +353,19 @@ async def _reload_policies(policies: PolicyStore) -> None:
             _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
         elif problems is not None:
             _log.info("policy files loaded, version %s", policies.current.version)
+
+
+def _learnt(data: Path) -> Learnt | None:
+    """The model of `tollway sensitivity train`, if there is one and it is better than guessing."""
+    path = data / "sensitivity.json"
+    if not path.exists():
+        return None
+    try:
+        model = waiting.load(path)
+    except waiting.BadModel as error:
+        _log.warning("sensitivity model not used: %s", error)
+        return None
+    return model.learnt() if model.measured is not None and model.measured.useful else None
 
 
 def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:

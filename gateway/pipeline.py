@@ -96,7 +96,7 @@ class Pipeline:
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(team, lane.backend, links, call.at_us) for lane in lanes}
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
-        decision = decide(policy, ask, lanes, forecast=via.traffic.forecast)
+        decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
@@ -268,6 +268,7 @@ def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str
     sketch = call.sketch
     return Ask(
         team=call.tenant.team,
+        project=call.tenant.project or "",
         model=sketch.model,
         path=call.path,
         headers=call.headers,

@@ -28,6 +28,7 @@ from gateway.settings import Settings
 from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
+from router_policies.sensitivity import Learnt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Services:
     index: PrefixIndex = field(default_factory=PrefixIndex)
     history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
+    learnt: Learnt | None = None
+    """Names a class where neither client nor rule does; made by `tollway sensitivity train`."""
     stored: Stored
     memory: MemoryTable
     idempotency: Idempotency

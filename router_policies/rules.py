@@ -141,7 +141,6 @@ class Cache:
     plan: bool = True
     hold_out: float = 0.02
     fan_out_wait_ms: float = 10_000.0
-    keep_warm_usd_per_day: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +180,8 @@ class Policy:
     version: str
     classes: Mapping[str, Klass]
     default_class: str = "standard"
+    projects: Mapping[str, str] = field(default_factory=dict)  # project -> its default class
+    closed: bool = False  # every backend and model is named in the file
     description: str = ""
     file: str = ""
     models: ModelRules = field(default_factory=ModelRules)

@@ -64,7 +64,7 @@ class Traffic:
     def entries(self) -> Iterator[Entry]:
         reports = connect(self._settings().database_url)
         try:
-            yield from _pages(reports, _slice(self.since, self.until))
+            yield from pages(reports, part_of(self.since, self.until))
         finally:
             reports.close()
 
@@ -86,7 +86,8 @@ class Traffic:
         return settings_.load(self.config)
 
 
-def _slice(since: str | None, until: str | None) -> Slice:
+def part_of(since: str | None, until: str | None) -> Slice:
+    """Days of the ledger, UTC, the last one included."""
     part = Slice()
     if since is not None:
         part = replace(part, since_us=days.day_start(date.fromisoformat(since), "UTC"))
@@ -95,7 +96,8 @@ def _slice(since: str | None, until: str | None) -> Slice:
     return part
 
 
-def _pages(reports: Reports, part: Slice) -> Iterator[Entry]:
+def pages(reports: Reports, part: Slice) -> Iterator[Entry]:
+    """All entries in order of time, a page in memory."""
     after = (0, "")
     while page := reports.entries(part, MAX_ROWS, after):
         yield from page
