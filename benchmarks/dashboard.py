@@ -2,7 +2,8 @@
 
 Pages run as a browser would have them run (all queries, all charts made), with nothing kept from the run before. Sizes are
 10^4 and 10^6 entries over 30 days in SQLite; `--sizes` names others, `--postgres URL` fills an empty PostgreSQL database (10^7
-take an hour; its own time is not in the figures). The ledger is made from 20,000 different entries, copied by the database with other ids and times.
+take an hour; its own time is not in the figures). The ledger is made from 20,000 different entries, copied by the database with
+other ids and times.
 """
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def main() -> None:
     args = parser.parse_args()
     sizes = [int(size) for size in args.sizes.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        table = Table("page", *[f"{size:,} p50 / p95 ms" for size in sizes], title="processor time of a page, SQLite's included")
+        table = Table("page", *[f"{size:,} p50 / p95" for size in sizes], title="processor ms of a page, SQLite's included")
         times = {}
         for size in sizes:
             place = args.postgres or (args.keep or Path(folder)) / f"{size}.db"
