@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from gateway import dialects
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.booking import Booking, Plan
+from gateway.budgets import Refused
 from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.errors import (
@@ -35,6 +36,7 @@ from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
 from gateway.services import Services
+from router_policies.downgrade import downgraded
 from router_policies.globs import first_match, globs
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
@@ -62,7 +64,7 @@ class Pipeline:
             plan = self.plan(call, policy)
             via.metrics.in_flight += 1
             try:
-                await self._attempts(plan, policy, client)
+                await self._attempts(plan, policy, client, call)
             finally:
                 via.metrics.in_flight -= 1
         finally:
@@ -103,6 +105,15 @@ class Pipeline:
             output_cap=cap,
         )
 
+    def _lower(self, call: Call, policy: Policy, no: Refused) -> Plan:
+        """The plan after a budget said no. Raises that no where nothing cheaper can take the call."""
+        try:
+            plan = self.plan(call, policy)
+        except GatewayError as error:
+            raise no from error
+        reason = f"downgraded, for budget {no.rule.name} is spent: {plan.decision.reason}"
+        return replace(plan, decision=plan.decision._replace(reason=reason))
+
     def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
         """The lanes that can serve this dialect; for a call that goes on from a stored answer, those of its backend."""
         via, lanes, earlier = self._via, self._via.fleet.lanes(call.dialect), call.sketch.previous_id
@@ -141,9 +152,9 @@ class Pipeline:
         done = normalize(via.forms, view)
         return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
-    async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
+    async def _attempts(self, plan: Plan, policy: Policy, client: Client, call: Call, number: int = 0) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
-        settings, number, last = self._via.settings, 0, TryNext(Overloaded("no lane can take the call right now"))
+        settings, last = self._via.settings, TryNext(Overloaded("no lane can take the call right now"))
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
@@ -151,6 +162,12 @@ class Pipeline:
                 number += 1
                 try:
                     await self._attempt(plan, policy, ranked, number, client)
+                    return
+                except Refused as no:
+                    lower = downgraded(policy, no.rule.name, call.sketch.model)
+                    if lower is None:
+                        raise
+                    await self._attempts(self._lower(call, lower, no), lower, client, call, number - 1)
                     return
                 except TryNext as refusal:
                     last = refusal

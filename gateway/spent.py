@@ -16,9 +16,12 @@ Flush = Callable[[], Awaitable[object]]
 class Spent:
     """Reads sums and costs."""
 
-    def __init__(self, reports: Reports, flush: Flush, aliases: Callable[[str, str], Sequence[str]]) -> None:
-        """`aliases`: for a team and a model, the other names under which entries may have it."""
-        self._reports, self._flush, self._aliases = reports, flush, aliases
+    def __init__(
+        self, reports: Reports, flush: Flush, aliases: Callable[[str, str], Sequence[str]],
+        keys: Callable[[str, str | None], Sequence[str]],
+    ) -> None:  # fmt: skip
+        """`aliases`: for a team and a model, the other names under which entries may have it; `keys`: of a team's user."""
+        self._reports, self._flush, self._aliases, self._keys = reports, flush, aliases, keys
 
     async def past(self, account: Account, starts_us: int | None, without: Sequence[str]) -> int:
         """See `budgets.Past`."""
@@ -45,7 +48,7 @@ class Spent:
         elif scope == "key":
             where["key"] = payer.key_id
         elif scope == "user":
-            where["user"] = payer.user
+            where["key"] = list(self._keys(payer.team, payer.user)) or [""]
         elif scope == "model":
             where["model"] = [payer.model, *self._aliases(payer.team, payer.model)]
         elif scope == "run":

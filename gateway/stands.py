@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
-from gateway.core.call import Call
+from gateway.core.call import Call, Tenant
 from router_policies.globs import first_match
 from router_policies.rules import Policy, Rate
 
@@ -21,28 +21,29 @@ class Stands:
 
     def __init__(self) -> None:
         self._rules: dict[str, tuple[tuple[BudgetRule, ...], bool]] = {}
-        self._accounts: dict[tuple[str, str, str | None, str, str | None], tuple[Account, ...]] = {}
+        self._accounts: dict[tuple[Any, ...], tuple[Account, ...]] = {}
         self._gates: dict[tuple[str, int, str, str], tuple[Gate, ...]] = {}
 
     def accounts(self, policy: Policy, call: Call, model: str) -> tuple[Account, ...]:
         """Every budget that the call is paid from; `model` is the one that runs, aliases resolved."""
-        if not policy.budgets:
+        tenant = call.tenant
+        if not policy.budgets and tenant.budget is None:
             return ()
         rules, steady = self._rules_of(policy)
         if not steady:
-            return _of(rules, payer_of(call, model))
-        tenant = call.tenant
-        key = policy.version, tenant.team, tenant.project, tenant.key_id, tenant.user
+            payer = payer_of(call, model)
+            return (*_of(rules, payer), *_own(tenant, payer))
+        key = policy.version, tenant.team, tenant.project, tenant.key_id, tenant.user, tenant.budget
         found = self._accounts.get(key)
         if found is None:
             _bound(self._accounts)
             payer = Payer(team=tenant.team, project=tenant.project, key_id=tenant.key_id, user=tenant.user)
-            found = self._accounts[key] = _of(rules, payer)
+            found = self._accounts[key] = (*_of(rules, payer), *_own(tenant, payer))
         return found
 
-    def accounts_of(self, policy: Policy, payer: Payer) -> tuple[Account, ...]:
-        """The same for somebody who is not calling now."""
-        return _of(self._rules_of(policy)[0], payer)
+    def accounts_of(self, policy: Policy, payer: Payer, tenant: Tenant | None) -> tuple[Account, ...]:
+        """The same for a call of the past; `tenant` is whose key it was, if it is known still."""
+        return (*_of(self._rules_of(policy)[0], payer), *(() if tenant is None else _own(tenant, payer)))
 
     def gates(self, policy: Policy, call: Call, model: str, tokens: int, *, first: bool = True) -> tuple[Gate, ...]:
         """Every rate limit that an attempt passes; only a call's first attempt counts as a request of the client."""
@@ -94,6 +95,15 @@ def _bound(known: dict[Any, Any]) -> None:
 def _of(rules: tuple[BudgetRule, ...], payer: Payer) -> tuple[Account, ...]:
     found = (rule.account(payer) for rule in rules)
     return tuple([account for account in found if account is not None])
+
+
+def _own(tenant: Tenant, payer: Payer) -> tuple[Account, ...]:
+    """The key's own budget, as it was made with; no name in a policy can be like its."""
+    if tenant.budget is None:
+        return ()
+    limit, window, timezone = tenant.budget
+    rule = BudgetRule(name="(key)", limit_nanos=limit, window=window, timezone=timezone, scope="key")  # type: ignore[arg-type]
+    return _of((rule,), payer)
 
 
 def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:

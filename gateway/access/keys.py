@@ -95,6 +95,14 @@ class KeyRing:
                 self._tenants[record.id] = _tenant(record)
                 self._checked.clear()
 
+    def of_user(self, team: str, user: str | None) -> list[str]:
+        """Ids of the keys that a team's user has, or had; None: of keys that are nobody's."""
+        return [record.id for record in self._records.values() if record.team == team and record.user_id == user]
+
+    def known(self, id: str) -> Tenant | None:
+        """Whose key it is, or was."""
+        return self._tenants.get(id)
+
     def records(self) -> list[KeyRecord]:
         return sorted(self._records.values(), key=lambda r: r.created_us)
 
@@ -134,6 +142,10 @@ class KeyRing:
         return self._tenants[record.id]
 
 
+def _budget(kept: Mapping[str, Any]) -> tuple[int, str, str]:
+    return kept["limit_nanos"], kept.get("window", "month"), kept.get("timezone", "UTC")
+
+
 def _tenant(record: KeyRecord) -> Tenant:
     return Tenant(
         team=record.team,
@@ -142,5 +154,6 @@ def _tenant(record: KeyRecord) -> Tenant:
         user=record.user_id,
         admin=record.role == "admin",
         lead=record.role == "lead",
+        budget=None if record.budget is None else _budget(record.budget),
         models=tuple((record.limits or {}).get("models", ())),
     )
