@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from gateway.budgets import Account, Unread
+from gateway.budgets import Spent as Past
 from gateway.ledger.reports import LedgerUnavailable, Reports, Slice
 
 Flush = Callable[[], Awaitable[object]]
@@ -23,12 +25,17 @@ class Spent:
         """`aliases`: for a team and a model, the other names under which entries may have it; `keys`: of a team's user."""
         self._reports, self._flush, self._aliases, self._keys = reports, flush, aliases, keys
 
-    async def past(self, account: Account, starts_us: int | None, without: Sequence[str]) -> int:
+    async def past(self, account: Account, starts_us: int | None, recent_us: int | None, without: Sequence[str]) -> Past:
         """See `budgets.Past`."""
         part = Slice(since_us=starts_us or 0, where=self._where(account))
         await self._flush()
         try:
-            return await asyncio.to_thread(self._reports.spent, part, without)
+            if recent_us is None:
+                return Past(await asyncio.to_thread(self._reports.spent, part))
+            late = replace(part, since_us=max(part.since_us, recent_us))
+            early = replace(part, until_us=late.since_us)
+            before = await asyncio.to_thread(self._reports.spent, early, without)
+            return Past(before, await asyncio.to_thread(self._reports.spent_each, late))
         except LedgerUnavailable as error:
             raise Unread(str(error)) from error
 
