@@ -19,7 +19,7 @@ DASHBOARD_PORT ?= 8501
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint bench peers browser lock clean screenshots
+.PHONY: help setup run demo test lint bench chaos peers browser lock clean screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,7 +65,10 @@ lint: $(READY) ## ruff, mypy --strict, import layers
 bench: $(READY) ## the benchmarks that stand behind the figures in README and docs
 	$(BIN)/python -m benchmarks $(ARGS)
 
-peers: $(PEERS)/.ready ## transformers and llama.cpp (built from source, about 15 minutes), for `python -m benchmarks.engine`
+chaos: $(READY) ## shared budgets under faults, a minute each: kill -9, SIGSTOP, FLUSHALL, three replicas at once
+	TOLLWAY_CHAOS_S=60 $(BIN)/python -m pytest tests/budgets/test_replicas.py -s $(ARGS)
+
+peers: $(PEERS)/.ready ## transformers and llama.cpp, for `python -m benchmarks.engine`
 
 # They borrow the project's torch; nothing of the project needs them.
 $(PEERS)/.ready: benchmarks/peers.txt $(READY)

@@ -137,8 +137,8 @@ def decode(url: str, count: int, tokens: int) -> float:
 def ours(url: str, figures: Figures, only: str) -> None:
     """One round of our own server."""
     if only in "decode":
-        figures.note("decode 1", "ours", decode(url, 1, 64))
-        figures.note("decode 8", "ours", decode(url, 8, 48))
+        figures.note("decode 1", "ours", decode(url, 1, 48))
+        figures.note("decode 8", "ours", decode(url, 8, 32))
     if only in "prefill":
         for size in (512, 2048):
             figures.note(f"prefill {size}", "ours", size / ask(url, _ids(size), 1).first)
@@ -231,7 +231,7 @@ class Peer:
 def theirs(peer: Peer, figures: Figures, only: str) -> None:
     """One round of a peer, on prompts of the same sizes."""
     if only in "decode":
-        for many, tokens in ((1, 64), (8, 48)):
+        for many, tokens in ((1, 48), (8, 32)):
             seconds = peer.run([_ids(128) for _ in range(many)], tokens)["decode"]
             figures.note(f"decode {many}", peer.name, many * tokens / seconds)
     if only in "prefill":
@@ -322,6 +322,8 @@ def main(threads: int, rounds: int, peers: str, only: str | None, as_json: bool)
             for peer in others:
                 if peer.ready:
                     theirs(peer, figures, only or "")
+            for figure, row in figures.best.items():
+                click.echo(f"  {figure}: " + ", ".join(f"{name} {value:.3g}" for name, value in row.items()), err=True)
     if as_json:
         reached = {goal.name: goal.reached(figures) for goal in GOALS}
         click.echo(json.dumps({"figures": figures.best, "reached": reached, "weights": facts["weights"]}, indent=1))

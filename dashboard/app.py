@@ -8,14 +8,19 @@ import streamlit as st
 
 from dashboard import data, filters, login
 from dashboard.data import LedgerUnavailable, Viewer
-from dashboard.pages import caching, calls, latency, overview, spend
+from dashboard.pages import budgets, caching, calls, health, latency, overview, policies, routing, runs, spend
 
 PAGES: dict[str, tuple[ModuleType, str]] = {
     "Overview": (overview, ":material/monitoring:"),
     "Spend": (spend, ":material/payments:"),
-    "Latency": (latency, ":material/speed:"),
     "Caching": (caching, ":material/cached:"),
+    "Latency": (latency, ":material/speed:"),
+    "Routing": (routing, ":material/alt_route:"),
+    "Budgets": (budgets, ":material/savings:"),
+    "Runs": (runs, ":material/account_tree:"),
     "Calls": (calls, ":material/list_alt:"),
+    "Policies": (policies, ":material/policy:"),
+    "Health": (health, ":material/vital_signs:"),
 }
 REFRESH_S, RETRY_S = 5, 3
 ICON = str(Path(__file__).with_name("icon.svg"))
@@ -49,7 +54,7 @@ def show(title: str, viewer: Viewer) -> None:
         chosen = filters.choose(viewer)
         if viewer.team is not None:
             st.caption("Signed in as")
-            st.text(f"{viewer.name} ({viewer.team})")
+            st.text(f"{viewer.name} ({viewer.team}{f', {viewer.project}' if viewer.project else ''})")
         if "secret" in st.session_state:
             st.button("Sign out", on_click=login.logout)
     filters.remember()

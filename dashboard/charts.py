@@ -16,6 +16,7 @@ from dashboard.data import Bar, Quantiles, Row
 
 TOKEN_CLASSES: Mapping[str, str] = {
     "uncached": "#d55e00", "cache write": "#e69f00", "cache read": "#009e73", "output": "#0072b2", "reasoning": "#56b4e9",
+    "other": "#7f8790",
 }  # fmt: skip
 LANES: Mapping[str, str] = {"fast": "#aa3377", "standard": "#4477aa", "flex": "#b8a11d", "batch": "#7f8790"}
 OTHERS = ("#4477aa", "#ee6677", "#228833", "#b8a11d", "#66ccee", "#aa3377", "#e69f00", "#7f8790", "#009e73", "#d55e00")
@@ -82,8 +83,10 @@ def ranked(points: Sequence[Point], dimension: str, unit: str) -> alt.Chart:
 
 
 def lines(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit: str) -> alt.Chart:
-    """Lines with a point at each bucket. `unit`: `share`, or `ms` on a logarithmic axis."""
-    if unit == "share":
+    """Lines with a point at each bucket. `unit`: `share`, `$`, or `ms` on a logarithmic axis."""
+    if unit == "$":
+        y = alt.Y("value:Q", title=None, axis=_axis(unit, 5))
+    elif unit == "share":
         y = alt.Y("value:Q", title=None, axis=_axis(unit, 5), scale=alt.Scale(domain=[0, 1]))
     else:
         y = alt.Y("value:Q", title=None, axis=_wait_axis(), scale=alt.Scale(type="log", nice=False, padding=12))
@@ -138,6 +141,45 @@ def histogram(bars: Sequence[Bar]) -> alt.Chart:
     return chart
 
 
+def grid(points: Sequence[Point], unit: str) -> alt.Chart:
+    """A heat map. A point: `x`, `y`, `value`, `exact`."""
+    colour = alt.Color("value:Q", scale=alt.Scale(scheme="viridis"), legend=alt.Legend(title=None, orient="right", tickCount=4))
+    chart: alt.Chart = _chart(points).mark_rect(stroke="white", strokeWidth=0.5, strokeOpacity=0.4).encode(
+        alt.X("x:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
+        alt.Y("y:O", title=None, axis=alt.Axis(ticks=False, labelLimit=160)),
+        colour,
+        tooltip=[alt.Tooltip("y:N", title="row"), alt.Tooltip("x:N", title="column"), alt.Tooltip("exact:N", title=unit)],
+    ).properties(height=HEIGHT)  # fmt: skip
+    return chart
+
+
+def scatter(points: Sequence[Point]) -> alt.Chart:
+    """Cost against wait, both logarithmic; lanes that were chosen are filled, those that lost are not."""
+    log = alt.Scale(type="log", nice=False, padding=12)
+    texts = {"name": "lane", "chosen": "was", "exact": "cost, wait", "id": "call"}
+    chart: alt.Chart = _chart(points).mark_point(size=50).encode(
+        alt.X("wait:Q", title="expected wait, seconds", scale=log, axis=alt.Axis(format="~r", tickCount=5)),
+        alt.Y("cost:Q", title="expected cost, $", scale=log, axis=alt.Axis(format="~r", tickCount=5)),
+        alt.Color("name:N", scale=colours("lane", _names(points)), legend=_legend()),
+        alt.Shape("chosen:N", scale=alt.Scale(domain=["chosen", "lost"], range=["circle", "cross"]), legend=_legend()),
+        tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in texts.items()],
+    ).properties(height=HEIGHT)  # fmt: skip
+    return chart
+
+
+def timeline(points: Sequence[Point]) -> alt.Chart:
+    """Calls as bars from their beginning to their end, in seconds from the first one."""
+    texts = {"at": "began", "subgoal": "subgoal", "name": "lane", "status": "status", "exact": "took, cost"}
+    chart: alt.Chart = _chart(points).mark_bar(height={"band": 0.8}, minBandSize=2).encode(
+        alt.X("from:Q", title="seconds since the first call"),
+        alt.X2("to:Q"),
+        alt.Y("row:O", title=None, axis=None),
+        alt.Color("name:N", scale=colours("lane", _names(points)), legend=_legend()),
+        tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in texts.items()],
+    ).properties(height=min(600, 60 + 9 * len(points)))  # fmt: skip
+    return chart
+
+
 def _axis(unit: str, ticks: int) -> alt.Axis:
     """Dollars below one are written out: SI's small m means a thousandth, and a million to whoever pays."""
     if unit == "$":
@@ -159,6 +201,11 @@ def tokens(row: Row) -> dict[str, int]:
         "uncached": row.uncached, "cache write": row.cache_write, "cache read": row.cache_read,
         "output": row.output - row.reasoning, "reasoning": row.reasoning,
     }  # fmt: skip
+
+
+def costs(row: Row) -> dict[str, int]:
+    """Nano-dollars by token class, adding up to the row's cost; reasoning is part of the output here."""
+    return {name.replace("_", " "): nanos for name, nanos in row.cost_parts.items()}
 
 
 def over_time(row: Row, label: str, value: float | None, exact: str) -> Point:

@@ -14,7 +14,8 @@ from typing import Any
 import streamlit as st
 
 from gateway.access.keys import digest, key_id
-from gateway.ledger import reports
+from gateway.ledger import budget_use, reports
+from gateway.ledger.budget_use import Limit, Use
 from gateway.ledger.reports import (
     BadQuery,
     Bar,
@@ -33,9 +34,9 @@ from gateway.ledger.reports import (
 )
 
 __all__ = [
-    "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Viewer",
-    "call", "call_list", "day_range", "extent", "histogram", "instant", "latency", "micros", "now_us", "spend", "values",
-    "verify",
+    "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Limit", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Use",
+    "Viewer", "alerts", "call", "call_list", "day_range", "decisions", "extent", "histogram", "instant", "latency", "limits",
+    "micros", "now_us", "rolled", "run", "run_calls", "runs", "spend", "status", "uses", "values", "verify",
 ]  # fmt: skip
 
 KEEP_S = 4
@@ -43,10 +44,16 @@ KEEP_S = 4
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks. `team` None: an operator, who sees all."""
+    """Who looks. `team` None: an operator, who sees all; `project`: a key of one project sees no other."""
 
     team: str | None
     name: str = ""
+    project: str | None = None
+
+    @property
+    def where(self) -> dict[str, str]:
+        """What every question of this viewer is narrowed to."""
+        return {name: value for name, value in (("team", self.team), ("project", self.project)) if value is not None}
 
 
 def now_us() -> int:
@@ -98,17 +105,84 @@ def _values(url: str, dimension: str, part: Slice) -> list[str]:
     return _reports(url).values(dimension, part)
 
 
-def extent(team: str | None = None) -> Extent:
+def extent(viewer: Viewer | None = None) -> Extent:
     """How much there is for whoever looks."""
-    return _reports(database_url()).extent(Slice() if team is None else Slice(where={"team": team}))
+    return _reports(database_url()).extent(Slice(where={} if viewer is None else viewer.where))
 
 
 def call_list(part: Slice, search: str, limit: int) -> list[dict[str, Any]]:
     return _reports(database_url()).call_list(part, search, limit)
 
 
-def call(call_id: str, team: str | None) -> dict[str, Any] | None:
-    return _reports(database_url()).call(call_id, team)
+def call(call_id: str, viewer: Viewer) -> dict[str, Any] | None:
+    """None too if it is of another team or project."""
+    found = _reports(database_url())
+    if viewer.project is not None and not found.values("call_id", Slice(where={**viewer.where, "call_id": call_id})):
+        return None
+    return found.call(call_id, viewer.team)
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=32, show_spinner=False)
+def _decisions(url: str, part: Slice, limit: int) -> list[dict[str, Any]]:
+    return _reports(url).decisions(part, limit)
+
+
+def decisions(part: Slice, limit: int) -> list[dict[str, Any]]:
+    """The latest calls for which several lanes were weighed, with what each would have cost."""
+    return _decisions(database_url(), part, limit)
+
+
+def runs(part: Slice) -> list[Row]:
+    return [row for row in spend(("run",), part).rows if row.key[0] is not None][:200]
+
+
+def run(run_id: str, viewer: Viewer) -> dict[str, Any] | None:
+    found = _reports(database_url())
+    if viewer.project is not None and not found.spend((), Slice(where={**viewer.where, "run": run_id})).total.attempts:
+        return None
+    return found.run(run_id, viewer.team)
+
+
+def run_calls(run_id: str, viewer: Viewer) -> list[dict[str, Any]]:
+    return _reports(database_url()).run_calls(run_id, viewer.team)
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=4, show_spinner=False)
+def _status(url: str) -> list[dict[str, Any]]:
+    return _reports(url).status()
+
+
+def status() -> list[dict[str, Any]]:
+    """How the gateways said they are, the latest first; empty: none was heard yet."""
+    return _status(database_url())
+
+
+def limits(viewer: Viewer) -> tuple[list[Limit], dict[tuple[str, str], int], int | None]:
+    """Budgets in force for whoever looks; nano-dollars held, by team and budget; when that was heard, None: never."""
+    told = status()
+    if not told:
+        return [], {}, None
+    own = [b for b in told[0]["budgets"] if viewer.team in (None, b["team"])]
+    held = {(b["team"], b["name"]): int(b["held_nanos"]) for b in own}
+    return [Limit(**{name: value for name, value in b.items() if name != "held_nanos"}) for b in own], held, told[0]["at_us"]
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=64, show_spinner=False)
+def _uses(url: str, limits: tuple[Limit, ...]) -> list[Use]:
+    return budget_use.uses(_reports(url), limits, now_us())
+
+
+def uses(limits: tuple[Limit, ...]) -> list[Use]:
+    return _uses(database_url(), limits)
+
+
+def alerts(team: str | None) -> list[dict[str, Any]]:
+    return _reports(database_url()).alerts(team)
+
+
+def rolled() -> tuple[int, int]:
+    """Entries in the roll-ups, and when they were last added to."""
+    return _reports(database_url()).rolled()
 
 
 def verify(secret: str) -> Viewer | None:
@@ -119,4 +193,6 @@ def verify(secret: str) -> Viewer | None:
     key = _reports(database_url()).key_by_digest(digest(secret, Path(pepper_file).read_text().strip().encode()), now_us())
     if key is None:
         return None
-    return Viewer(None if key["role"] == "admin" else key["team"], key["name"] or key["id"])
+    if key["role"] == "admin":
+        return Viewer(None, key["name"] or key["id"])
+    return Viewer(key["team"], key["name"] or key["id"], key["project"])

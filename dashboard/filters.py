@@ -34,7 +34,8 @@ def choose(viewer: Viewer) -> Callable[[int], View]:
     st.toggle("Refresh every 5 s", key="live", on_change=_keep, args=("live",))
     teams = [viewer.team] if viewer.team is not None else list(kept["team"])
     days = kept["days"] if len(kept["days"]) == 2 else None     # one, while the second is being chosen
-    return lambda now_us: view(kept["range"], kept["tz"], teams, now_us, days)
+    where = {**({"team": teams} if teams else {}), **({"project": viewer.project} if viewer.project else {})}
+    return lambda now_us: view(kept["range"], kept["tz"], where, now_us, days)
 
 
 def live() -> bool:
@@ -56,8 +57,7 @@ def remember() -> None:
         address["live"] = "1"
     if kept["range"] == "custom" and len(kept["days"]) == 2:
         address |= {"from": kept["days"][0].isoformat(), "to": kept["days"][1].isoformat()}
-    if "call" in st.query_params:
-        address["call"] = _address("call")
+    address |= {name: _address(name) for name in ("call", "run") if name in st.query_params}
     st.query_params.from_dict(address)
 
 

@@ -18,7 +18,7 @@ MONEY = st.column_config.NumberColumn(format="$%.6f")
 _COUNTS = (
     "calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced",
 )  # fmt: skip
-_COLUMNS: Mapping[str, Any] = {
+COLUMNS: Mapping[str, Any] = {
     "cost": MONEY,
     "cost if uncached": MONEY,
     "saved": MONEY,
@@ -31,7 +31,7 @@ def empty(view: View, viewer: data.Viewer) -> bool:
     """Whether the view holds no attempt; says what to do about it."""
     if data.spend((), view.part).total.attempts:
         return False
-    extent = data.extent(viewer.team)
+    extent = data.extent(viewer)
     if not extent.entries or extent.last_us is None:
         st.info("No calls yet. Send one and it shows up here within seconds:", icon=":material/rocket_launch:")
         st.code(_curl(), language="bash")
@@ -66,6 +66,20 @@ def figure(column: DeltaGenerator, label: str, value: str, more: str, delta: str
     )  # fmt: skip
 
 
+def unheard() -> None:
+    """What only a gateway can tell, and none has yet."""
+    st.info("No gateway has said how it is yet. Start one; it says so within a quarter of a minute.", icon=":material/sensors:")
+    st.code("tollway up", language="bash")
+
+
+def pick(name: str, rows: Sequence[int], ids: Sequence[str]) -> None:
+    """What was chosen in a table stands in the address; a refresh that moves the rows does not change it."""
+    if list(rows) != st.session_state.get(f"picked {name}", []):
+        st.session_state[f"picked {name}"] = list(rows)
+        if rows and rows[0] < len(ids):
+            st.query_params[name] = ids[rows[0]]
+
+
 def unpriced(row: Row) -> None:
     """A sum that leaves something out says so."""
     if row.unpriced:
@@ -94,13 +108,19 @@ def table(by: Sequence[str], rows: Sequence[Row], key: str, columns: Sequence[st
     """Rows with all their figures, to sort and to download; the download has money to the nano-dollar."""
     shown = [{**dict(zip(by, map(charts.name, row.key), strict=True)), **figures(row)} for row in rows]
     order = [*by, *columns] if columns else None
-    st.dataframe(shown, hide_index=True, column_config=_COLUMNS, column_order=order, key=f"{key}-table")
+    st.dataframe(shown, hide_index=True, column_config=COLUMNS, column_order=order, key=f"{key}-table")
     exact = [row.json(tuple(by)) for row in rows]
     download(exact, list(exact[0]) if exact else list(by), key)
 
 
 def download(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:
-    st.download_button(
-        "Download CSV", format.to_csv(rows, columns), f"tollway-{name}.csv", "text/csv", key=f"{name}-csv", on_click="ignore",
-        icon=":material/download:", type="tertiary",
+    """As CSV, cells that a spreadsheet would run escaped, and as Parquet, types kept."""
+    csv, parquet, _ = st.columns([1, 1, 4])
+    csv.download_button(
+        "CSV", format.to_csv(rows, columns), f"tollway-{name}.csv", "text/csv", key=f"{name}-csv", on_click="ignore",
+        icon=":material/download:", type="tertiary", help="Download as CSV",
+    )  # fmt: skip
+    parquet.download_button(
+        "Parquet", lambda: format.to_parquet(rows, columns), f"tollway-{name}.parquet", "application/vnd.apache.parquet",
+        key=f"{name}-parquet", on_click="ignore", icon=":material/download:", type="tertiary", help="Download as Parquet",
     )  # fmt: skip

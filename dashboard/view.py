@@ -1,7 +1,7 @@
 """What the sidebar chose: a range of time, a zone, teams. Pure, so that the same address shows the same figures anywhere."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
@@ -60,11 +60,12 @@ def buckets(view: View, found: Iterable[str | None]) -> list[str]:
     return sorted({*keys, *(instant(at, view.tz).isoformat(timespec="minutes") for at in hours)}, key=datetime.fromisoformat)
 
 
-def view(range_: str, tz: str, teams: list[str], now_us: int, dates: tuple[date, date] | None = None) -> View:
+def view(
+    range_: str, tz: str, where: Mapping[str, str | Sequence[str]], now_us: int, dates: tuple[date, date] | None = None
+) -> View:
     now_us = -(-now_us // _STEP_US) * _STEP_US
     today = instant(now_us - 1, tz).date()
     since, until, back = _span(range_, tz, now_us, today, dates)
-    where = {"team": teams} if teams else {}
     part = Slice(since_us=since, until_us=until, tz=tz, where=where)
     return View(
         part=part,

@@ -20,10 +20,13 @@ from litestar.exceptions import HTTPException
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
+from gateway.alerts.watch import AlertWatch
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.budgets import Budgets
@@ -32,30 +35,39 @@ from gateway.budgets.redis import RedisBudgets
 from gateway.core.errors import GatewayError
 from gateway.counting import Counting
 from gateway.holds import Holds
+from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
+from gateway.ledger.budget_use import Limit
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import SqlLedger, Store
+from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
+from gateway.planner import Planner
+from gateway.prefix.history import History
+from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.spent import Spent
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
-from gateway.web import admin, books, errors, health, people, routes
+from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
+from gateway.web import admin, books, errors, health, people, routes, watched
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
+from router_policies import waiting
 from router_policies.files import PolicyStore
+from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
@@ -103,9 +115,11 @@ def build(
 
     sign_in = SignIn(settings.login)
     inner = Litestar(
-        route_handlers=[*health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS],
+        route_handlers=[
+            *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
+        ],
         lifespan=[lifespan],
-        before_request=sign_in,
+        guards=[sign_in],
         state=State({}),
         exception_handlers={
             GatewayError: errors.on_gateway_error,
@@ -136,6 +150,7 @@ class _Stores:
 
     table: KeyTable
     people: PeopleTable
+    memory: MemoryTable
     ring: KeyRing
     journal: Journal
     ledger: SqlLedger
@@ -156,8 +171,8 @@ async def _own_stores(
         try:
             async with _budgets(settings, policies, ring, ledger) as budgets:
                 yield _Stores(
-                    table=table, people=PeopleTable(store), ring=ring, journal=journal, ledger=ledger, budgets=budgets,
-                    upkeep=upkeep,
+                    table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
+                    ledger=ledger, budgets=budgets, upkeep=upkeep,
                 )  # fmt: skip
         finally:
             await ledger.close()
@@ -177,8 +192,8 @@ async def _stores_of_house(
         try:
             async with _budgets(settings, policies, ring, ledger, house) as budgets:
                 yield _Stores(
-                    table=house.keys, people=house.people, ring=ring, journal=journal, ledger=ledger, budgets=budgets,
-                    house=house,
+                    table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
+                    budgets=budgets, house=house,
                 )  # fmt: skip
         finally:
             await ledger.close()
@@ -197,13 +212,28 @@ async def _database(
         ring = KeyRing(pepper, await table.load())
         await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
         upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
+        told = _alerts(settings, store)
+        upkeep.add(told.check)
         upkeep.start()
         try:
             yield store, table, ring, upkeep
         finally:
             await upkeep.close()
+            told.reports.close()
     finally:
         await store.close()
+
+
+def _alerts(settings: Settings, store: Store) -> AlertWatch:
+    policies, found = PolicyStore(settings.policies), reports.connect(settings.database_url)
+
+    def limits() -> list[Limit]:
+        policies.reload_if_changed()
+        return limits_of(policies, found)
+
+    return AlertWatch(
+        reports=found, store=store, channels=channels_of(settings), bounds=bounds_of(settings), limits=limits
+    )
 
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
@@ -238,6 +268,7 @@ async def _services(
     of_house = None if seat is None else _stores_of_house(settings, pepper, policies, seat)
     async with of_house or _own_stores(settings, pepper, policies, demo_team) as stores:
         known = People(await stores.people.load())
+        stored = Stored(stores.memory)
         watch = Watch(stores.ring, stores.table, known, stores.people)
         upstream = Upstream(transport or WireTransport())
         services = Services(
@@ -247,6 +278,9 @@ async def _services(
             people=known,
             people_table=stores.people,
             watch=watch,
+            stored=stored,
+            memory=stores.memory,
+            idempotency=Idempotency(stores.memory),
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -257,17 +291,28 @@ async def _services(
             reports=reports.connect(settings.database_url),
             metrics=Metrics(),
             salt=pepper,
+            planner=Planner(caching.rates_of(book)),
+            index=PrefixIndex(settings.prefix_index_mb << 20),
+            history=History(settings.explain_mb << 20),
+            learnt=_learnt(settings.data),
             house=stores.house,
         )
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
+        if stores.upkeep is not None and status is not None:
+            stores.upkeep.add(status)
+        stored.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
         finally:
             reload.cancel()
+            if stores.upkeep is not None and status is not None:
+                stores.upkeep.drop(status)
             await watch.close()
+            await stored.close()
             await upstream.aclose()
             services.reports.close()
 
@@ -309,6 +354,19 @@ async def _reload_policies(policies: PolicyStore) -> None:
             _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
         elif problems is not None:
             _log.info("policy files loaded, version %s", policies.current.version)
+
+
+def _learnt(data: Path) -> Learnt | None:
+    """The model of `tollway sensitivity train`, if there is one and it is better than guessing."""
+    path = data / "sensitivity.json"
+    if not path.exists():
+        return None
+    try:
+        model = waiting.load(path)
+    except waiting.BadModel as error:
+        _log.warning("sensitivity model not used: %s", error)
+        return None
+    return model.learnt() if model.measured is not None and model.measured.useful else None
 
 
 def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:

@@ -93,6 +93,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     stop_on_hang_up: bool = True
     keepalive_s: float = 0.0
     """Silence in a stream after which the client gets a ping; 0 is never."""
+    begun: Callable[[], None] | None = None
+    """Called when the answer's first token has come."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
@@ -191,6 +193,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.outcome.produced = partial(dialects.answer_text, self.target.dialect, raw)
         told = await self._settle("ok", None)
         headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
+        client.complete = True
         await client.respond(response.status, headers, body)
 
     async def _stream(self, response: Answer, client: Client) -> None:
@@ -249,6 +252,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         await self._settle("ok", None)
         if not client.started:
             await client.start(status, headers)
+        client.complete = True
         await client.end(last)
 
     # small steps
@@ -258,6 +262,8 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     def _first_token(self) -> None:
         self.outcome.first_token_s = time.perf_counter() - self._began
+        if self.begun is not None:
+            self.begun()
 
     async def _settle(self, status: Status, error: str | None) -> Sequence[tuple[bytes, bytes]]:
         self.outcome.status, self.outcome.error = status, error

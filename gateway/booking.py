@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway import late
+from gateway import caching, late, missed
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
@@ -21,13 +21,15 @@ from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
+from gateway.dialects.parts import Part
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
 from gateway.normalize import Change
+from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
-from router_policies.types import Decision, Ranked
+from router_policies.types import Decision, Ranked, Rates
 
 _STORING = "openai_responses"
 _COOLING = frozenset({429, 503, 529})
@@ -48,6 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
+    parts: Sequence[Part] = ()
+    """The prompt's parts in rendered order; the chain is over them."""
     output_cap: int | None = None
     """The policy's limit, where the call names none of its own."""
 
@@ -64,6 +68,8 @@ class Booking(msgspec.Struct, kw_only=True):
     predicted_read_tokens: int
     sent: bytes = b""
     """The request's body as it went out, for what only it shows."""
+    planned: Planned | None = None
+    """What it asks of the provider's cache."""
     hold: Hold | None = None
     in_flight: bool = False
     opened: Entry | None = None
@@ -105,7 +111,7 @@ class Booking(msgspec.Struct, kw_only=True):
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
         if observed.pending and observed.response_id:
-            late.keep(self.via, observed.response_id, entry, self.hold)
+            await late.keep(self.via, observed.response_id, entry, self.hold)
         elif self.hold is not None and self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens)):
             self.via.metrics.over_hold(entry.team)
         self._tell(outcome, entry)
@@ -150,7 +156,7 @@ class Booking(msgspec.Struct, kw_only=True):
             policy_version=decision.policy_version,
             reason=decision.reason,
             decision=plan.lanes_seen,
-            receipts=tuple([change.receipt for change in plan.changes]),
+            receipts=tuple([*[change.receipt for change in plan.changes], *(self.planned.receipts if self.planned else ())]),
             predicted_read_tokens=self.predicted_read_tokens,
             status="orphaned",
             tokens=TokenUsage(uncached=plan.prompt_tokens),
@@ -172,8 +178,15 @@ class Booking(msgspec.Struct, kw_only=True):
                 status = "unpriced"
         elif status in ("ok", "sent_unanswered") or observed.response_id:  # begun, so it may have been billed
             cost, uncached_cost, status = None, None, "unpriced" if status == "ok" else status  # type: ignore[assignment]
+        miss = None
+        if metered.source == "provider" and outcome.http_status == 200:
+            miss = missed.why(
+                self.via.history, self.plan.call, self.plan.chain, self.ranked.upstream_model, tokens, pool=target.pool,
+                provider=target.provider, ttl_s=_ttl_s(target), rates=self._rates(),
+            )  # fmt: skip
         return replace(
             self.opened or self._opened(),
+            miss=miss,
             served_model=observed.served_model,
             served_tier=tier,
             status=status,
@@ -187,6 +200,10 @@ class Booking(msgspec.Struct, kw_only=True):
             uncached_cost_nanos=uncached_cost,
             price_rows=rows,
         )
+
+    def _rates(self) -> Rates:
+        served = self.ranked.lane.models.get(self.plan.decision.model)
+        return Rates() if served is None else served.rates
 
     def _tell(self, outcome: Outcome, entry: Entry) -> None:
         via, target, tokens = self.via, self.target, entry.tokens
@@ -205,12 +222,17 @@ class Booking(msgspec.Struct, kw_only=True):
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
         if entry.tokens_from == "provider" and outcome.http_status == 200:
-            ttl_s = _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
-            now_us, read = time.time_ns() // 1_000, tokens.cache_read
-            via.index.learn(entry.team, target.pool, self.plan.chain, tokens.input_total, now_us, ttl_s, cached=read)
+            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
+            via.index.learn(entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read)
+            missed.note(via.history, self.plan.call, chain, entry.upstream_model, tokens, pool=target.pool)
+            caching.learn(via.planner, self.planned, tokens, entry.at_us)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
+
+
+def _ttl_s(target: Target) -> float:
+    return _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
 
 
 def _used(tokens: TokenUsage) -> int | None:

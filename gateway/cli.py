@@ -7,7 +7,7 @@ import click
 
 from gateway import serve as serving
 from gateway import up as whole
-from gateway.commands import budgets, db, keys, policy, prices, reconcile, report, rerate, users
+from gateway.commands import alerts, budgets, db, keys, policy, prices, reconcile, report, rerate, sensitivity, users
 from gateway.demo import command as demo
 
 
@@ -64,10 +64,12 @@ def up(
 
 
 main.add_command(demo)
+main.add_command(alerts.group)
 main.add_command(budgets.group)
 main.add_command(db.group)
 main.add_command(keys.group)
 main.add_command(policy.group)
+main.add_command(sensitivity.group)
 main.add_command(prices.group)
 main.add_command(prices.config_group)
 main.add_command(reconcile.reconcile)

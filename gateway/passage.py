@@ -63,6 +63,8 @@ class Passage:
     async def serve(self, call: Call, method: str, place: str, client: Client) -> None:
         """Answers through `client`; `place` is path and query as they came. Raises only if nothing has been sent out."""
         policy = self._via.policies.current.for_team(call.tenant.team)
+        if place.startswith("/v1/") and len(parts := place.partition("?")[0].split("/", 4)) > 3:
+            await self._via.stored.recall(unquote(parts[3]))
         way = self._way(call, policy, method, place)
         booking = self._booking(call, policy, way)
         if way.costs:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import dialects
+from gateway import caching, dialects
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
@@ -31,6 +31,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
+from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
@@ -61,14 +62,22 @@ class Pipeline:
         policy = via.policies.current.for_team(call.tenant.team)
         via.traffic.began(call.run)
         try:
+            if call.sketch.previous_id is not None:
+                await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
-            via.metrics.in_flight += 1
-            try:
-                await self._attempts(plan, policy, client, call)
-            finally:
-                via.metrics.in_flight -= 1
+            if HEADER in call.headers:
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to, call))
+            else:
+                await self._counted(plan, policy, client, call)
         finally:
             via.traffic.ended(call.run)
+
+    async def _counted(self, plan: Plan, policy: Policy, client: Client, call: Call) -> None:
+        self._via.metrics.in_flight += 1
+        try:
+            await self._attempts(plan, policy, client, call)
+        finally:
+            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -89,7 +98,7 @@ class Pipeline:
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = {lane.key: via.index.predict(team, lane.backend, links, call.at_us) for lane in lanes}
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
-        decision = decide(policy, ask, lanes, forecast=via.traffic.forecast)
+        decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
@@ -102,6 +111,7 @@ class Pipeline:
             lanes_seen=_lanes_seen(decision),
             prompt_tokens=prompt_tokens,
             cached=cached,
+            parts=done.parts,
             output_cap=cap,
         )
 
@@ -208,9 +218,27 @@ class Pipeline:
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
         )
+        booking.planned = caching.plan(
+            via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
+            render=attempt.request, first=number == 1,
+        )  # fmt: skip
+        if booking.planned is None:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+            return
+        set_fields.update(booking.planned.fields)
+        async with caching.together(
+            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
+        ) as attempt.begun:
+            await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    async def _send(
+        self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],
+        client: Client,
+    ) -> None:
+        via, target = self._via, booking.target
         request = attempt.request()
         booking.hold, limit = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, len(request), first=number == 1
+            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1
         )
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
@@ -257,6 +285,7 @@ def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str
     sketch = call.sketch
     return Ask(
         team=call.tenant.team,
+        project=call.tenant.project or "",
         model=sketch.model,
         path=call.path,
         headers=call.headers,

@@ -29,12 +29,14 @@ class ClientGone(Exception):
 class Client:
     """One HTTP exchange with a client; how bytes leave is the subclass's."""
 
-    __slots__ = ("_on_gone", "_pings", "_sent_at", "ended", "gone", "started")
+    __slots__ = ("_on_gone", "_pings", "_sent_at", "complete", "ended", "gone", "started")
 
     def __init__(self) -> None:
         self.gone = False
         self.started = False
         self.ended = False
+        self.complete = False
+        """The backend's answer came to its proper end."""
         self._sent_at = 0.0
         self._pings: asyncio.Task[None] | None = None
         self._on_gone: Callable[[], None] | None = None

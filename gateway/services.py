@@ -9,21 +9,26 @@ from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.budgets import Budgets, Hold
+from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.lanes.traffic import Traffic
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
+from gateway.memory_table import MemoryTable
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
+from gateway.planner import Planner
+from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.settings import Settings
 from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
+from router_policies.sensitivity import Learnt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,10 +52,16 @@ class Services:
     metrics: Metrics
     salt: bytes
     """Secret from which cache salts are made."""
+    planner: Planner
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
-    stored: Stored = field(default_factory=Stored)
+    learnt: Learnt | None = None
+    """Names a class where neither client nor rule does; made by `tollway sensitivity train`."""
+    stored: Stored
+    memory: MemoryTable
+    idempotency: Idempotency
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
     house: FarHouse | None = None

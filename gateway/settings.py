@@ -174,6 +174,42 @@ class LoginSettings(_Part):
         return self
 
 
+class ChannelSettings(_Part):
+    """Where alerts go, and which: of all teams and kinds, if nothing is said."""
+
+    kind: Literal["webhook", "slack", "email"]
+    url: Reference | None = Field(None, description="webhook, slack: where the address is: env:NAME or file:PATH")
+    host: str | None = Field(None, description="email: the mail server")
+    port: int = Field(587, ge=1, le=65535)
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    sender: str | None = Field(None, description="email: the address that it comes from")
+    to: list[str] = Field(default_factory=list, description="email: addresses that it goes to")
+    user: str | None = None
+    password: Reference | None = Field(None, description="email: where the password is: env:NAME or file:PATH")
+    teams: list[str] | None = Field(None, description="only alerts of these teams")
+    alerts: list[Literal["budget", "spend", "cache", "latency"]] | None = Field(None, description="only these kinds")
+
+    @model_validator(mode="after")
+    def _fits(self) -> ChannelSettings:
+        if self.kind == "email" and not (self.host and self.sender and self.to):
+            raise ValueError("email needs host, sender and to")
+        if self.kind != "email" and self.url is None:
+            raise ValueError(f"{self.kind} needs url, a reference such as env:ALERTS_URL")
+        return self
+
+
+class AlertSettings(_Part):
+    """What is told, and where. Nothing is looked for until there is a channel."""
+
+    channels: dict[str, ChannelSettings] = Field(default_factory=dict)
+    budget_levels: list[Annotated[int, Field(ge=1, le=1000)]] = Field([50, 80, 100], description="per cent of a budget")
+    spend_times: float = Field(3.0, gt=1, description="an hour that costs so many times the median hour of the week before")
+    spend_least_usd: Number = Field(1.0, description="and at least so much")
+    cache_points: float = Field(20.0, gt=0, le=100, description="percentage points by which the hour's cache share fell")
+    cache_least_tokens: int = Field(100_000, ge=1, description="prompt tokens below which a share says nothing")
+    first_token_p95_ms: dict[str, Ms] = Field(default_factory=dict, description="bound by lane, over the last hour")
+
+
 class File(_Part):
     """The whole of `tollway.yaml`."""
 
@@ -204,10 +240,15 @@ class File(_Part):
         None, description="secret under which keys are kept, the same for all replicas of a database; default: DATA/keys/pepper"
     )
     login: LoginSettings = Field(default_factory=LoginSettings)
+    alerts: AlertSettings = Field(default_factory=AlertSettings)
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
     max_retry_wait_ms: float = Field(1_000.0, ge=0, le=60_000, description="longest wait before that, else it is passed on")
+    prefix_index_mb: int = Field(64, ge=1, le=65_536, description="memory of the index of cached prefixes, oldest out first")
+    explain_mb: int = Field(
+        32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
+    )
     keepalive_ms: float = Field(15_000.0, ge=0, description="silence in a stream after which a ping is sent; 0 is never")
     durability: Literal["process", "power"] = Field(
         "process", description="what an entry survives: the death of the process, or a power cut too"
@@ -239,10 +280,15 @@ class Settings(BaseModel):
     admin_key: Secret | None
     key_pepper: Secret | None = None
     login: LoginSettings = Field(default_factory=LoginSettings)
+    alerts: AlertSettings = Field(default_factory=AlertSettings)
+    alert_secrets: Mapping[str, Secret] = Field(default_factory=dict)
+    """`CHANNEL.url` and `CHANNEL.password`."""
     max_body_bytes: int
     max_attempts: int
     retries: int
     max_retry_wait_ms: float
+    prefix_index_mb: int = 64
+    explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
     journal_max_mib: int
@@ -281,16 +327,30 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
         login=file.login,
+        alerts=file.alerts,
+        alert_secrets=_alert_secrets(file, folder, env),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,
         max_retry_wait_ms=file.max_retry_wait_ms,
+        prefix_index_mb=file.prefix_index_mb,
+        explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
         journal_max_mib=file.journal_max_mib,
         drain_s=file.drain_s,
         log_level=file.log_level,
     )
+
+
+def _alert_secrets(file: File, folder: Path, env: Mapping[str, str]) -> dict[str, Secret]:
+    wanted = {
+        f"{name}.{field}": reference
+        for name, channel in file.alerts.channels.items()
+        for field, reference in (("url", channel.url), ("password", channel.password))
+        if reference is not None
+    }
+    return {name: _secret(reference, f"alerts.channels.{name}", folder, env) for name, reference in wanted.items()}
 
 
 def _redis_url(file: File, folder: Path, env: Mapping[str, str]) -> Secret | None:

@@ -4,9 +4,11 @@ Worked out once for each payer of each version of a policy; a call then looks th
 """
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
+from gateway.budgets.windows import Kind
 from gateway.core.call import Call, Tenant
 from router_policies.globs import first_match
 from router_policies.rules import Policy, Rate
@@ -30,20 +32,24 @@ class Stands:
         if not policy.budgets and tenant.budget is None:
             return ()
         rules, steady = self._rules_of(policy)
+        if tenant.budget is not None:
+            rules = (*rules, _own_rule(tenant.budget[0], cast(Kind, tenant.budget[1]), tenant.budget[2]))
         if not steady:
-            payer = payer_of(call, model)
-            return (*_of(rules, payer), *_own(tenant, payer))
+            return _of(rules, payer_of(call, model))
         key = policy.version, tenant.team, tenant.project, tenant.key_id, tenant.user, tenant.budget
         found = self._accounts.get(key)
         if found is None:
             _bound(self._accounts)
             payer = Payer(team=tenant.team, project=tenant.project, key_id=tenant.key_id, user=tenant.user)
-            found = self._accounts[key] = (*_of(rules, payer), *_own(tenant, payer))
+            found = self._accounts[key] = _of(rules, payer)
         return found
 
     def accounts_of(self, policy: Policy, payer: Payer, tenant: Tenant | None) -> tuple[Account, ...]:
         """The same for a call of the past; `tenant` is whose key it was, if it is known still."""
-        return (*_of(self._rules_of(policy)[0], payer), *(() if tenant is None else _own(tenant, payer)))
+        rules, _ = self._rules_of(policy)
+        if tenant is not None and tenant.budget is not None:
+            rules = (*rules, _own_rule(tenant.budget[0], cast(Kind, tenant.budget[1]), tenant.budget[2]))
+        return _of(rules, payer)
 
     def gates(self, policy: Policy, call: Call, model: str, tokens: int, *, first: bool = True) -> tuple[Gate, ...]:
         """Every rate limit that an attempt passes; only a call's first attempt counts as a request of the client."""
@@ -78,6 +84,12 @@ class Stands:
         return found
 
 
+@lru_cache(maxsize=4_096)
+def _own_rule(limit_nanos: int, window: Kind, timezone: str) -> BudgetRule:
+    """The budget that a key brings with it; no budget of a policy can have its name."""
+    return BudgetRule(name="(key)", limit_nanos=limit_nanos, window=window, timezone=timezone, scope="key")
+
+
 def payer_of(call: Call, model: str) -> Payer:
     """Who pays for a call."""
     tenant = call.tenant
@@ -95,15 +107,6 @@ def _bound(known: dict[Any, Any]) -> None:
 def _of(rules: tuple[BudgetRule, ...], payer: Payer) -> tuple[Account, ...]:
     found = (rule.account(payer) for rule in rules)
     return tuple([account for account in found if account is not None])
-
-
-def _own(tenant: Tenant, payer: Payer) -> tuple[Account, ...]:
-    """The key's own budget, as it was made with; no name in a policy can be like its."""
-    if tenant.budget is None:
-        return ()
-    limit, window, timezone = tenant.budget
-    rule = BudgetRule(name="(key)", limit_nanos=limit, window=window, timezone=timezone, scope="key")  # type: ignore[arg-type]
-    return _of((rule,), payer)
 
 
 def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:

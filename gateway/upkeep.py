@@ -1,4 +1,5 @@
-"""What the gateway does from time to time, beside calls: it adds to the roll-ups that reports read.
+"""What the gateway does from time to time, beside calls: it adds to the roll-ups that reports read, looks for alerts, and
+says how it is.
 
 A database that is away costs nothing but time: the next turn tries again.
 """
@@ -23,13 +24,20 @@ Job = Callable[[], Awaitable[None]]
 class Upkeep:
     """`start`, and `close` before the database is closed. Jobs run one after the other."""
 
-    def __init__(self, roller: Roller, jobs: Sequence[Job] = (), every_s: float = EVERY_S) -> None:
+    def __init__(self, roller: Roller, jobs: Sequence[Job] = (), every_s: float | None = None) -> None:
         self.roller = roller
-        self._jobs, self._every_s = (self.roll, *jobs), every_s
+        self._jobs, self._every_s = [self.roll, *jobs], EVERY_S if every_s is None else every_s
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._checked = False
         self._failing: dict[Job, str] = {}
+
+    def add(self, job: Job) -> None:
+        """From the next turn on."""
+        self._jobs.append(job)
+
+    def drop(self, job: Job) -> None:
+        self._jobs.remove(job)
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="upkeep")
@@ -50,7 +58,7 @@ class Upkeep:
 
     async def _run(self) -> None:
         while not self._stop.is_set():
-            for job in self._jobs:
+            for job in list(self._jobs):
                 await self._try(job)
             await self._pause(self._every_s)
 

@@ -20,6 +20,7 @@ import torch
 
 from inference.attention import Span
 from inference.blocks import BLOCK, BlockPool
+from inference.draft import DraftModel
 from inference.grammar import Grammar
 from inference.metrics import Metrics
 from inference.model import Batch, Llama
@@ -148,13 +149,14 @@ class Engine:
         limits: Limits | None = None,
         door: Door | None = None,
         threads: int = 2,
+        draft: DraftModel | None = None,
     ) -> None:
         blocks = max(1, kv_tokens // BLOCK)
         self.model, self.tokenizer, self.metrics = model, tokenizer, Metrics()
         self.context = min(model.config.context, blocks * BLOCK)
         self.cache = model.cache(blocks, BLOCK, kv_dtype)
         self.scheduler = Scheduler(BlockPool(blocks, f"{identity} {model.choice.kind} {kv_dtype}"), limits)
-        self._door, self._threads = door or Door(), threads
+        self._door, self._threads, self._draft = door or Door(), threads, draft
         self._inbox: deque[_Job] = deque()
         self._aborts: deque[_Job] = deque()
         self._commands: deque[Callable[[], None]] = deque()
@@ -185,6 +187,8 @@ class Engine:
         sampler = Sampler(ask.sampling, ask.prompt, ask.grammar)
         decoder = StreamDecoder(self.tokenizer, ask.stops, ask.cut)
         request = Request(name, list(ask.prompt), ask.most, ask.lane, time.monotonic(), ask.salt, ask.priority)
+        if self._draft is not None and ask.lane.speculates:
+            request.proposer = self._draft.proposer()
         job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop(), asyncio.Queue())
         with self._wake:
             self._inbox.append(job)

@@ -303,5 +303,6 @@ class Scheduler:
 
     def _drop_blocks(self, request: Request) -> None:
         self.pool.release(request.table)
+        request.proposer.close()
         request.table.clear()
         request.computed = 0

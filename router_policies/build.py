@@ -19,6 +19,7 @@ from router_policies.presets import CLASSES, KNOWN_LANES
 from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable
 from router_policies.rules import (
     Budget,
+    Cache,
     ClientMay,
     Downgrade,
     Klass,
@@ -57,7 +58,11 @@ class _Build:
         file = self.file
         classes = self._classes()
         self._known_class(file.default_class, classes, ("default_class",))
+        for project, own in file.projects.items():
+            self._known_class(own.default_class, classes, ("projects", project, "default_class"))
         models = self._models()
+        if file.closed:
+            self._closed()
         for name, part in (("rules", file.rules), ("budgets", file.budgets), ("tests", file.tests)):
             self._unique(name, [entry.name for entry in part])
         if file.unpriced == "ceiling" and file.ceiling_usd_per_mtok is None:
@@ -65,8 +70,11 @@ class _Build:
         return Policy(
             team=file.team, version=_version(file, classes), description=file.description, file=self.document.file,
             classes=MappingProxyType(classes), default_class=file.default_class, models=models,
+            closed=file.closed,
+            projects=MappingProxyType({name: own.default_class for name, own in file.projects.items()}),
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
-            normalize=_normalize(file), unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
+            normalize=_normalize(file), cache=Cache(**file.cache.model_dump()),
+            unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
             limits=self._limits(), hang_up=file.hang_up, explore=file.explore,
             backends=() if file.backends.allow == ["*"] else globs(file.backends.allow),
@@ -107,6 +115,14 @@ class _Build:
                 self._say(path, f"leads nowhere: {printable(refusal, 200)}")
         self._fallbacks(rules)
         return rules
+
+    def _closed(self) -> None:
+        """A pattern would let in what nobody named."""
+        for field, names in (("backends", self.file.backends.allow), ("models", self.file.models.allow)):
+            for i, name in enumerate(names):
+                if "*" in name or "?" in name:
+                    where: Path_ = (field, "allow", i) if field in self.file.model_fields_set else ("closed",)
+                    self._say(where, f"`closed: true` needs every one of `{field}.allow` named, without patterns")
 
     def _fallbacks(self, rules: ModelRules) -> None:
         for model, others in rules.fallbacks.items():
@@ -216,7 +232,8 @@ def ask_of(team: str, given: GivenPart) -> Ask:
     return Ask(
         team=team, model=given.model, path=given.path, headers=headers, stream=given.stream, has_tools=given.tools,
         tags={**{key.strip(): value.strip() for key, _, value in pairs}, **given.tags},
-        client=given.client or headers.get("user-agent", ""), wished_class=headers.get("x-tollway-class"),
+        client=given.client or headers.get("user-agent", ""), project=given.project,
+        wished_class=headers.get("x-tollway-class"),
         deadline_ms=float(deadline) if deadline.isdecimal() else None, prompt_tokens=1_000, prompt_bytes=4_000,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -30,7 +31,7 @@ _YES_NO: Mapping[str, str] = {"yes": "true", "on": "true", "y": "true", "no": "f
 
 def complaints(document: Document, model: type[BaseModel], error: ValidationError) -> list[Problem]:
     errors = error.errors(include_url=False)
-    schema = model.model_json_schema()
+    schema = _schema(model)
     found: dict[Path_, list[dict[str, Any]]] = {}
     for one in errors:
         found.setdefault(_in_file(document.data, one["loc"], one["type"]), []).append(dict(one))
@@ -46,6 +47,11 @@ def complaints(document: Document, model: type[BaseModel], error: ValidationErro
             continue
         problems += [_problem(document, schema, path, e) for e in several]
     return list(dict.fromkeys(problems))
+
+
+@cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
 
 
 def _in_file(data: Any, loc: tuple[str | int, ...], kind: str) -> Path_:

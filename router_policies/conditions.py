@@ -35,6 +35,7 @@ NAMES: Mapping[str, Value] = {
     "stream": lambda ask: ask.stream,
     "tags": lambda ask: ask.tags,
     "client": lambda ask: ask.client,
+    "project": lambda ask: ask.project,
     "tools": lambda ask: ask.has_tools,
     "prompt_bytes": lambda ask: ask.prompt_bytes,
     "hour": lambda ask: ask.hour,
@@ -59,6 +60,8 @@ def matchers(when: When, aliases: Mapping[str, str]) -> Condition:
         checks.append(_pair(lambda ask: ask.tags, name, Glob(pattern)))
     if when.path is not None:
         checks.append(_text(lambda ask: ask.path, Glob(when.path)))
+    if when.project is not None:
+        checks.append(_text(lambda ask: ask.project, Glob(when.project)))
     if when.client is not None:
         checks.append(_text(lambda ask: ask.client, Glob(when.client)))
     if when.model is not None:

@@ -20,6 +20,7 @@ _STEP = math.log(1.08)  # resolution of a quantile: 8 %
 _PACE_TOKENS = 2.0  # an answer needs one token more to show a pace
 _SPREAD_PRIOR = 12.0  # weight, in answers, of the configured spread
 _SPREADS = (0.05, 2.5)
+_FRESH_ANSWERS = 16
 
 LENGTH_OF = tuple(min(max((bits - 8) // 2, 0), LENGTHS - 1) for bits in range(64))
 """Class of a prompt by the bits of its number of uncached tokens."""
@@ -106,6 +107,11 @@ class Figures(NamedTuple):
     pace_spread: float = 0.5
     service_s: float = 0.0
     samples: int = 0
+
+
+def behind_s(in_flight: int, slots: int, service_s: float) -> float:
+    """Seconds until one of `slots` is free for a call that comes behind `in_flight` others."""
+    return max(in_flight + 1 - slots, 0) * service_s / slots
 
 
 class LaneFigures:
@@ -216,6 +222,7 @@ class Lengths:
         self._prior, self._max_routes = prior, max_routes
         self._seen: dict[tuple[str, ...], tuple[Mean, Sketch]] = {}
         self._views: dict[tuple[str, ...], Forecast] = {}
+        self._counts: dict[tuple[str, ...], int] = {}
 
     def saw(self, team: str, model: str, class_name: str, output_tokens: int, now_s: float) -> None:
         """An answer came whole, with this many tokens."""
@@ -227,7 +234,9 @@ class Lengths:
                 kept = self._seen[key] = (Mean(self._prior.tokens, 50.0), Sketch())
             kept[0].add(float(output_tokens), now_s)
             kept[1].add(float(max(output_tokens, 1)))
-            self._views.pop(key, None)
+            count = self._counts[key] = self._counts.get(key, 0) + 1
+            if count < _FRESH_ANSWERS or count % _FRESH_ANSWERS == 0:
+                self._views.pop(key, None)  # quantiles are not worked out anew for every answer
 
     def of(self, team: str, model: str, class_name: str) -> Forecast:
         key = (team, model, class_name)

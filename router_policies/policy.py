@@ -25,10 +25,11 @@ _MAX_OFFERS = 1_000
 P95 = 1.645  # of the standard normal
 TIE = 0.01  # sums that are nearer than this share are equal: no estimate is better
 WELL_KNOWN = 24  # answers after which one lane is as well known as another
-COLD, STALE = 3, 50  # answers seen, or not seen, that make a lane worth a try
+COLD, STALE = 3, 25  # answers seen, or not seen for each lane there is, that make a lane worth a try
 _COLD_SHARE = 5.0  # a lane that was hardly ever seen is tried this much more often than others of its name
 _OTHER_TIER = 2.0  # a lane of another name is tried up to this many times the best sum: its price says that it differs
 BOUND = 1.25  # calls in flight at a lane against the average of its like, above which its cache is no reason
+_ROOM = 1.25  # and against its slots: a short queue for a warm cache is a good bargain
 
 
 class Resolved(NamedTuple):
@@ -51,20 +52,22 @@ def visible_models(policy: Policy, names: Iterable[str]) -> list[str]:
 
 
 def decide(
-    policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | None = None, forecast: ForecastOf | None = None
-) -> Decision:
-    """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons."""
+    policy: Policy, ask: Ask, lanes: Sequence[Lane], learnt: Learnt | None = None, forecast: ForecastOf | None = None,
+    *, worded: bool = True,
+) -> Decision:  # fmt: skip
+    """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons. `worded`: whether the
+    reason is written out, which a replay of a million calls does not need."""
     verdict = classify(policy, ask, learnt)
     resolved = resolve_model(policy, ask.model)
     terms = _terms(policy, ask, verdict.klass, resolved.model, forecast)
     if resolved.refusal is not None:
         refused = [Refused(lane, resolved.refusal) for lane in lanes]
-        return _decision(terms, verdict, [], refused, denied=resolved.refusal)
+        return _decision(terms, verdict, [], refused, worded, denied=resolved.refusal)
     ranked, refused = _rank(ask, lanes, terms)
     fallbacks = policy.models.fallbacks.get(resolved.model)
     if fallbacks:
         ranked, refused = _with_fallbacks(ask, lanes, terms, fallbacks, ranked, refused)
-    return _decision(terms, verdict, ranked, refused)
+    return _decision(terms, verdict, ranked, refused, worded)
 
 
 def _with_fallbacks(
@@ -187,9 +190,9 @@ def _bounded(ranked: list[Ranked]) -> list[Ranked]:
     """A pool's lane that has more than its share in flight steps back behind the next that has not, warm cache or no."""
     alike = [one.lane for one in ranked if one.lane.slots is not None and one.lane.name == ranked[0].lane.name]
     bound = BOUND * (1 + sum(lane.in_flight for lane in alike)) / len(alike)
-    if len(alike) == 1 or ranked[0].lane.in_flight < max(bound, ranked[0].lane.slots or 1):
+    if len(alike) == 1 or ranked[0].lane.in_flight < max(bound, _ROOM * (ranked[0].lane.slots or 1)):
         return ranked
-    over = [one for one in ranked if one.lane.slots is not None and one.lane.in_flight >= max(bound, one.lane.slots)]
+    over = [one for one in ranked if one.lane.slots is not None and one.lane.in_flight >= max(bound, _ROOM * one.lane.slots)]
     free = [one for one in ranked if one not in over]
     note = "has more than its share of the calls"
     return free + [one._replace(note=one.note or note) for one in over] if free and not free[0].note else ranked
@@ -198,13 +201,14 @@ def _bounded(ranked: list[Ranked]) -> list[Ranked]:
 def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list[Ranked]:
     """Puts a lane first whose figures are stale and which could win if it were quick; not where a deadline is at risk."""
     best = ranked[0]
-    if ask.cached and ask.cached.get(best.lane.key) and terms.value_usd_per_s * best.expected_wait_s < best.expected_cost_usd:
+    if ask.cached and 2 * ask.cached.get(best.lane.key, 0) >= ask.prompt_tokens:
         return ranked  # a warm cache is worth more than a look elsewhere
+    stale = STALE * len(ranked)
     for one in sorted(ranked[1:], key=lambda one: (min(one.lane.samples, COLD), -one.lane.unseen)):
         lane, alike = one.lane, one.lane.name == best.lane.name
         cold = lane.samples < COLD
         share = terms.policy.explore * (_COLD_SHARE if cold and alike else 1.0)
-        if ask.draw >= share or not (cold or lane.unseen >= STALE) or one.note:
+        if ask.draw >= share or not (cold or lane.unseen >= stale) or one.note:
             continue
         if one.expected_cost_usd >= best.score_usd or not (alike or one.score_usd <= _OTHER_TIER * best.score_usd):
             continue
@@ -216,12 +220,12 @@ def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list
 
 
 def _decision(
-    terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused], denied: str | None = None
+    terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused], worded: bool, denied: str | None = None
 ) -> Decision:
     total = terms.total_deadline_s
     return Decision(
         verdict.klass, terms.model, tuple(ranked), tuple(refused),
-        _one_line(denied or _reason(terms, verdict, ranked, refused)), terms.policy.version,
+        _one_line(denied or _reason(terms, verdict, ranked, refused)) if worded else "", terms.policy.version,
         denied, None if total is None else total * 1000, verdict.errors,
     )  # fmt: skip
 

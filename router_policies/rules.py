@@ -135,6 +135,16 @@ class Normalize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """What may be done with the providers' prompt caches."""
+
+    plan: bool = True
+    hold_out: float = 0.02
+    fan_out_wait_ms: float = 10_000.0
+    keep_warm_usd_per_day: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """How much at most in a minute, or at once, for a team or each project, key, user, model, run or tag of it."""
 
@@ -171,6 +181,8 @@ class Policy:
     version: str
     classes: Mapping[str, Klass]
     default_class: str = "standard"
+    projects: Mapping[str, str] = field(default_factory=dict)  # project -> its default class
+    closed: bool = False  # every backend and model is named in the file
     description: str = ""
     file: str = ""
     models: ModelRules = field(default_factory=ModelRules)
@@ -178,6 +190,7 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     budgets: tuple[Budget, ...] = ()
     normalize: Normalize = field(default_factory=Normalize)
+    cache: Cache = field(default_factory=Cache)
     unpriced: Unpriced = "allow"
     ceiling_usd_per_mtok: float | None = None
     limits: Limits = field(default_factory=Limits)

@@ -97,6 +97,8 @@ class When(_Part):
     """Tag name and pattern of its value."""
     client: Pattern | None = None
     """Pattern of the caller's user agent."""
+    project: Pattern | None = None
+    """Pattern of the project that the key belongs to."""
     tools: bool | None = None
     """Whether the request offers tools."""
 
@@ -114,7 +116,7 @@ class RulePart(_Part):
     name: Name
     """Stands in the reason of every call the rule decides."""
     when: Condition
-    """Matchers, or a CEL expression over headers, path, model, stream, tags, client, tools, prompt_bytes and hour."""
+    """Matchers, or a CEL expression over headers, path, model, stream, tags, client, project, tools, prompt_bytes and hour."""
     class_: Name = Field(alias="class")
     """The class of a call that matches."""
     lanes: list[Pattern] | None = None
@@ -158,6 +160,17 @@ class NormalizePart(_Part):
     """Single passes switched on or off."""
 
 
+class CachePart(_Part):
+    plan: bool = True
+    """Whether requests are marked for the provider's prompt cache by least expected cost; a client's own marks always stay."""
+    hold_out: Share = 0.02
+    """Share of sessions left unplanned, so that savings are measured."""
+    fan_out_wait_ms: Annotated[float, Field(ge=0, le=120_000, allow_inf_nan=False)] = 10_000.0
+    """Longest wait of calls that come together with a cold prefix in common for the one that writes it; 0: none."""
+    keep_warm_usd_per_day: Usd = Decimal(0)
+    """What may be spent in a day on calls that only keep prefixes from expiring; 0: there are none."""
+
+
 class RatePart(_Part):
     name: Name
     """For people, and for telling two limits of one scope apart."""
@@ -188,6 +201,13 @@ class LimitsPart(_Part):
     """Further limits, for each project, key, user, model, run or tag."""
 
 
+class ProjectPart(_Part):
+    default_class: Name
+    """The class of the project's calls that neither client nor rule gives one."""
+    description: Text = ""
+    """For people."""
+
+
 class BackendsPart(_Part):
     allow: list[Pattern] = Field(default=["*"], min_length=1, max_length=MANY)
     """Backends the team's calls may go to, as patterns; default: all."""
@@ -206,6 +226,8 @@ class GivenPart(_Part):
     """Tags of the call."""
     client: str = ""
     """User agent."""
+    project: str = ""
+    """Project of the key."""
     tools: bool = False
     """Whether the request offers tools."""
 
@@ -249,6 +271,8 @@ class TeamFile(_Part):
     """Classes of sensitivity to waiting; interactive, agent, standard and batch are built in and may be overridden."""
     default_class: Name = "standard"
     """The class of a call that neither client nor rule gives one."""
+    projects: dict[Name, ProjectPart] = {}
+    """Projects whose calls have a default class of their own."""
     client_may: ClientMayPart = ClientMayPart()
     """What the client's own headers may decide."""
     rules: list[RulePart] = Field(default=[], max_length=200)
@@ -257,6 +281,8 @@ class TeamFile(_Part):
     """Limits of spending."""
     normalize: Level | NormalizePart = NormalizePart()
     """How far prompts may be rewritten: a level, or level, hold_out and passes."""
+    cache: CachePart = CachePart()
+    """What may be done with the providers' prompt caches."""
     unpriced: Literal["refuse", "ceiling", "allow"] | None = None
     """A model without a price: refuse (default with budgets), reckon with a ceiling, or allow (default without)."""
     ceiling_usd_per_mtok: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
@@ -269,6 +295,8 @@ class TeamFile(_Part):
     """When the client goes away: stop the upstream, or let it end."""
     backends: BackendsPart = BackendsPart()
     """Where the team's calls may go."""
+    closed: bool = False
+    """Nothing that is not named: backends and models must be written out, without patterns; nothing goes elsewhere."""
     tests: list[TestPart] = Field(default=[], max_length=500)
     """Examples that `tollway policy test` checks."""
 

@@ -39,7 +39,9 @@ def classify(policy: Policy, ask: Ask, learnt: Learnt | None = None) -> Verdict:
     guess = learnt(policy, ask) if learnt is not None else None
     if guess is not None and guess in policy.classes:
         return Verdict(policy.classes[guess], "learnt", tuple(notes), tuple(errors))
-    return Verdict(policy.classes[policy.default_class], "default", tuple(notes), tuple(errors))
+    own = policy.projects.get(ask.project) if ask.project else None
+    klass = policy.classes[own or policy.default_class]
+    return Verdict(klass, f"default of project {ask.project}" if own else "default", tuple(notes), tuple(errors))
 
 
 def _wish(policy: Policy, ask: Ask, notes: list[str]) -> tuple[Klass, str] | None:

@@ -20,6 +20,7 @@ class Ask:
 
     team: str
     model: str  # as the client wrote it; aliases are resolved by `decide`
+    project: str = ""  # what the key belongs to, if to anything
     path: str = "/v1/chat/completions"
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: bool = False

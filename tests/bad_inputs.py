@@ -25,7 +25,10 @@ from typing import Any
 import psutil
 
 from gateway import cli
+from gateway.core.usage import TokenUsage
+from gateway.metering import prices
 from tests.build import Forked, NotStarted, Process, backend, chat_answer, chat_stream, command, free_port, write_policy
+from tests.ledger.postgres import Postgres, binaries
 from tests.upstream import End, Pause, Reply, Step, Upstream, stream, until, whole
 
 Json = dict[str, Any]
@@ -33,6 +36,7 @@ PATHS = {
     "chat": ("POST", "/v1/chat/completions"), "messages": ("POST", "/v1/messages"), "models": ("GET", "/v1/models"),
     "usage.read": ("GET", "/tollway/usage"), "admin.keys.list": ("GET", "/tollway/admin/keys"),
     "admin.keys.create": ("POST", "/tollway/admin/keys"), "any": ("GET", "/healthz"),
+    "admin.budgets.update": ("PATCH", "/tollway/admin/keys/KEY_ID"),
 }  # fmt: skip
 SLACK_MS = 300
 """The machine is shared."""
@@ -124,6 +128,7 @@ def request_bytes(bench: Bench, case: Json) -> tuple[bytes, bytes]:
     if case["target"] not in PATHS:
         raise NotSupported(f"target {case['target']}")
     method, path = PATHS[case["target"]]
+    path = path.replace("KEY_ID", bench.keys["team-a"].split("_")[1])
     if "query" in given:
         path += "?" + given["query"]
     body = body_of(bench, given)
@@ -295,9 +300,12 @@ def script(steps: list[Json]) -> Reply:
 
 def over_http(bench: Bench, case: Json) -> Iterator[str]:
     given, expect = case["given"], case["expect"]
-    for odd in ("replica", "idempotency_key"):
-        if odd in given:
-            raise NotSupported(odd)
+    if "twice_with" in given:
+        yield from twice(bench, case)
+        return
+    if given.get("replica") == "other":
+        yield from at_another_replica(case)
+        return
     if expect.get("code") == "url_not_allowed":
         raise NotSupported("checks of media addresses")
     if "upstream_script" in given:
@@ -325,6 +333,10 @@ def over_http(bench: Bench, case: Json) -> Iterator[str]:
         yield "the sink was called"
     if "keys_created" in expect and len(bench.gateway.ask("GET", "/tollway/admin/keys").json()) - keys_before != expect["keys_created"]:
         yield "a key was made"
+    if expect.get("changed") is False:
+        mine = bench.keys["team-a"].split("_")[1]
+        if any(key["budget"] or key["limits"] for key in bench.gateway.ask("GET", "/tollway/admin/keys").json() if key["id"] == mine):
+            yield "it was changed"
     if expect.get("upstream_closed") and not bench.site.requests[-1].hung_up.wait(3):
         yield "the backend's connection was left open"
     time.sleep(0.1)
@@ -338,6 +350,46 @@ def over_http(bench: Bench, case: Json) -> Iterator[str]:
         bench.restart()  # the lane is cooling, as it should
     if not bench.good_call():
         yield "a good call after it failed"
+
+
+def twice(bench: Bench, case: Json) -> Iterator[str]:
+    """Two requests under one idempotency key."""
+    given, expect = case["given"], case["expect"]
+    path = PATHS[case["target"]][1]
+    bench.site.says(whole(chat_answer()))
+    entries, sent = bench.entries(), len(bench.site.requests)
+    headers = {"idempotency-key": given["idempotency_key"]}
+    answers = [bench.gateway.chat(body, team=given["auth"], path=path, headers=headers) for body in given["twice_with"]]
+    second = answers[-1]
+    if second.status_code not in expect["second_status"]:
+        yield f"status {second.status_code}, wanted {expect['second_status']}"
+    elif second.json()["error"].get("code") != expect["second_code"]:
+        yield f"code {second.json()['error'].get('code')}, wanted {expect['second_code']}"
+    if len(bench.site.requests) - sent != expect["upstream"]:
+        yield f"{len(bench.site.requests) - sent} calls reached the backend"
+    time.sleep(0.1)
+    yield from of_ledger(bench, {id: row for id, row in bench.entries().items() if id not in entries}, expect)
+
+
+def at_another_replica(case: Json) -> Iterator[str]:
+    """A key revoked at one of two gateways that share a PostgreSQL, shown to the other."""
+    if (bin_dir := binaries()) is None:
+        raise NotSupported("no PostgreSQL for a second replica")
+    expect, method, path = case["expect"], *PATHS[case["target"]]
+    with contextlib.ExitStack() as stack, Upstream() as server:
+        database = Postgres(bin_dir)
+        stack.callback(database.stop)
+        config = {"backends": {"b": backend(server.site("two"))}, "database_url": database.url, "key_pepper": "env:PEPPER"}
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
+        one, two = (stack.enter_context(Process(folder, config, {"team-a": POLICY}, env={"PEPPER": "shared"})) for folder in folders)
+        made = one.make_key("team-a")
+        until(lambda: two.ask(method, path, made["key"]).status_code == 200, "the key at the other replica", 5)
+        one.ask("DELETE", f"/tollway/admin/keys/{made['id']}")
+        end = time.monotonic() + expect["within_s_of_revoke"]
+        while (status := two.ask(method, path, made["key"]).status_code) not in expect["status"] and time.monotonic() < end:
+            time.sleep(0.1)
+        if status not in expect["status"]:
+            yield f"status {status} {expect['within_s_of_revoke']} s after the revocation"
 
 
 def of_answer(got: Got, expect: Json, case: Json) -> Iterator[str]:
@@ -493,8 +545,6 @@ def policy_text(given: Json) -> str:
 
 def of_prices(bench: Bench, case: Json) -> Iterator[str]:
     given, expect = case["given"], case["expect"]
-    if "unless_flag" in expect:
-        expect = {**expect, "exit_validate": [*expect["exit_validate"]]}
     rows = given.get("rows") or [given["row"]]
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "prices.toml"
@@ -504,8 +554,23 @@ def of_prices(bench: Bench, case: Json) -> Iterator[str]:
             yield f"`prices check` ends with {status}: {said[:150]}"
         if "Traceback" in said:
             yield "a stack trace"
-        if "warn" in expect and status == 0 and "cached" not in said:
+        if "unless_flag" in expect and command("prices", "check", str(path), expect["unless_flag"])[0] != 0:
+            yield f"{expect['unless_flag']} does not let it pass"
+        if expect.get("cached_charged_as") == "input":
+            yield from _charged_in_full(path, rows[0]["model"].partition("/")[2], given["then_usage"])
+        if "warn" in expect and status == 0 and expect["warn"] not in said:
             yield f"no word about {expect['warn']}"
+
+
+def _charged_in_full(path: Path, model: str, usage: Json) -> Iterator[str]:
+    book = prices.load((path,), built_in=False)
+    counts = (usage["input"], 0), (usage["input"] - usage["cached"], usage["cached"])
+    whole_, cached = (
+        book.price("p", model, TokenUsage(uncached=fresh, cache_read=read, output=usage["output"]), tier=None, at_us=time.time_ns() // 1_000)
+        for fresh, read in counts
+    )
+    if cached.cost_nanos is None or cached.cost_nanos != whole_.cost_nanos:
+        yield f"cached tokens cost {cached.cost_nanos}, as input {whole_.cost_nanos}"
 
 
 def price_row(row: Json) -> str:
@@ -576,7 +641,9 @@ def of_torn_journal(case: Json) -> Iterator[str]:
         except NotStarted:
             yield "it did not start"
             return
-        rows = process.ask("GET", "/tollway/usage?by=call_id").json()["rows"]
+        rows: list[Json] = []
+        with contextlib.suppress(AssertionError):
+            until(lambda: rows.clear() or rows.extend(process.ask("GET", "/tollway/usage?by=call_id").json()["rows"]) or len(rows) >= 20, "rows")
         if {row["call_id"] for row in rows} != ids or any(row["attempts"] != 1 for row in rows):
             yield f"{len(rows)} calls of {len(ids)}"
         if not any(word in process.text() for word in ("torn", "cannot be read")):

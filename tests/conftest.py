@@ -19,10 +19,10 @@ def _price_files_read_once() -> Iterator[None]:
     """Reading the shipped prices at each of a hundred starts would be half of the suite's time."""
     read, known = prices.read, {}
 
-    def once(path: Path, name: str = "") -> Any:
-        key = path, name, path.read_bytes() if path.is_file() else b""
+    def once(path: Path, name: str = "", **how: Any) -> Any:
+        key = path, name, path.read_bytes() if path.is_file() else b"", tuple(how)
         if key not in known:
-            known[key] = read(path, name)
+            known[key] = read(path, name, **how)
         return known[key]
 
     prices.read = once  # type: ignore[attr-defined]

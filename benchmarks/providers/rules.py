@@ -38,6 +38,13 @@ class Provider:
     make: Callable[[], Cache]
     priced_as: str | None = None
     """Its name in the price book; None: not in it."""
+    lives: Mapping[str, float] = field(default_factory=dict)
+    """Lifetimes that a request can ask for, seconds, by their names in usage."""
+    automatic_s: float | None = None
+    """How long the cache that needs no asking keeps a prefix after its last use; None: there is none."""
+    units: int | None = None
+    """Tokens in which prefixes are counted; None: by blocks."""
+    minimum: int = 1024
 
 
 @dataclass(slots=True)
@@ -134,17 +141,24 @@ def _gemini() -> Automatic:
     return Automatic(AutomaticCache(AutomaticRules(life_s=FIVE_MINUTES_S, units=128, minimum=2048)))
 
 
+_SHORT_AND_LONG = {"5m": FIVE_MINUTES_S, "1h": HOUR_S}
 PROVIDERS: Mapping[str, Provider] = {
     each.name: each
     for each in (
-        Provider(name="anthropic", wire="anthropic", model="claude-sonnet-4-6", make=Anthropic, priced_as="anthropic"),
+        Provider(name="anthropic", wire="anthropic", model="claude-sonnet-4-6", make=Anthropic, priced_as="anthropic",
+                 lives=_SHORT_AND_LONG),
         Provider(name="bedrock", wire="anthropic", model="anthropic.claude-opus-5-5",
-                 make=lambda: Anthropic(BEDROCK_MINIMUM, top_level=False), priced_as="bedrock"),
-        Provider(name="openai", wire="openai", model="gpt-5.5", make=OpenAI, priced_as="openai"),
-        Provider(name="openai-5.6", wire="openai", model="gpt-5.6-sol", make=OpenAI, priced_as="openai"),
-        Provider(name="qwen", wire="openai", model="qwen3.7-max", make=Qwen, priced_as="qwen"),
-        Provider(name="kimi", wire="openai", model="kimi-k3", make=_kimi, priced_as="moonshot"),
-        Provider(name="gemini", wire="openai", model="gemini-2.5-flash", make=_gemini, priced_as="google"),
-        Provider(name="engine", wire="openai", model="own-model", make=_engine),
+                 make=lambda: Anthropic(BEDROCK_MINIMUM, top_level=False), priced_as="bedrock",
+                 lives=_SHORT_AND_LONG, minimum=512),
+        Provider(name="openai", wire="openai", model="gpt-5.5", make=OpenAI, priced_as="openai", automatic_s=600.0, units=128),
+        Provider(name="openai-5.6", wire="openai", model="gpt-5.6-sol", make=OpenAI, priced_as="openai",
+                 lives={"30m": 1800.0}),
+        Provider(name="qwen", wire="openai", model="qwen3.7-max", make=Qwen, priced_as="qwen", lives={"5m": FIVE_MINUTES_S},
+                 automatic_s=FIVE_MINUTES_S, units=128),
+        Provider(name="kimi", wire="openai", model="kimi-k3", make=_kimi, priced_as="moonshot", lives=_SHORT_AND_LONG,
+                 units=256, minimum=256),
+        Provider(name="gemini", wire="openai", model="gemini-2.5-flash", make=_gemini, priced_as="google",
+                 automatic_s=FIVE_MINUTES_S, units=128, minimum=2048),
+        Provider(name="engine", wire="openai", model="own-model", make=_engine, automatic_s=DAY_S, units=16, minimum=16),
     )
 }  # fmt: skip

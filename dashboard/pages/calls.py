@@ -34,7 +34,7 @@ def page(view: View, viewer: Viewer) -> None:
     if not found:
         st.info(f"Nothing matches. Search for the {HINT}.", icon=parts.NOTHING)
     else:
-        _pick(_list(found, view.tz), found)
+        parts.pick("call", _list(found, view.tz), [str(call["id"]) for call in found])
     if chosen := str(st.query_params.get("call", "")):
         _call(chosen, viewer)
     elif found:
@@ -54,16 +54,8 @@ def _list(found: list[dict[str, Any]], tz: str) -> list[int]:
     return list(state["selection"]["rows"])
 
 
-def _pick(rows: list[int], found: list[dict[str, Any]]) -> None:
-    """The chosen call stands in the address; a refresh that moves the rows does not change it."""
-    if rows != st.session_state.get("picked"):
-        st.session_state["picked"] = rows
-        if rows and rows[0] < len(found):
-            st.query_params["call"] = found[rows[0]]["id"]
-
-
 def _call(call_id: str, viewer: Viewer) -> None:
-    call = data.call(call_id, viewer.team)
+    call = data.call(call_id, viewer)
     parts.heading("One call")
     if call is None:
         st.info("There is no such call, or it is another team's.")

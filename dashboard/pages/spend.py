@@ -35,12 +35,28 @@ def page(view: View, viewer: Viewer) -> None:
     with right:
         parts.heading("Cost in the whole range")
         st.altair_chart(charts.ranked(_totals(sums.rows), by, "$"), alt=f"Cost by {by}")
-    parts.heading(f"Tokens per {view.bucket}, by class")
-    tokens = _tokens(data.spend((view.bucket,), view.part).rows)
-    st.altair_chart(charts.stacked(tokens, ticks, "token class", "tokens"), alt=f"Tokens per {view.bucket} by class")
+    _classes(view, ticks)
     parts.heading("All figures")
     parts.table((by,), sums.rows, "spend")
     parts.unpriced(sums.total)
+    with st.expander("Price rows used"):
+        parts.table(("prices",), data.spend(("prices",), view.part).rows, "prices", ("cost", "attempts", "uncached", "output"))
+
+
+def _classes(view: View, ticks: Sequence[str]) -> None:
+    """Money and tokens by token class, in the same colours."""
+    rows = data.spend((view.bucket,), view.part).rows
+    left, right = st.columns(2, gap="large")
+    with left:
+        parts.heading(f"Cost per {view.bucket}, by token class")
+        costs = [
+            charts.over_time(row, name, nanos / 1e9, format.exact(nanos))
+            for row in rows for name, nanos in charts.costs(row).items() if nanos
+        ]  # fmt: skip
+        st.altair_chart(charts.stacked(costs, ticks, "token class", "$"), alt=f"Cost per {view.bucket} by token class")
+    with right:
+        parts.heading(f"Tokens per {view.bucket}, by class")
+        st.altair_chart(charts.stacked(_tokens(rows), ticks, "token class", "tokens"), alt=f"Tokens per {view.bucket} by class")
 
 
 def _split() -> str:

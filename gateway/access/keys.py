@@ -142,10 +142,6 @@ class KeyRing:
         return self._tenants[record.id]
 
 
-def _budget(kept: Mapping[str, Any]) -> tuple[int, str, str]:
-    return kept["limit_nanos"], kept.get("window", "month"), kept.get("timezone", "UTC")
-
-
 def _tenant(record: KeyRecord) -> Tenant:
     return Tenant(
         team=record.team,
@@ -154,6 +150,8 @@ def _tenant(record: KeyRecord) -> Tenant:
         user=record.user_id,
         admin=record.role == "admin",
         lead=record.role == "lead",
-        budget=None if record.budget is None else _budget(record.budget),
+        budget=None if record.budget is None else (
+            record.budget["limit_nanos"], record.budget.get("window", "month"), record.budget.get("timezone", "UTC")
+        ),
         models=tuple((record.limits or {}).get("models", ())),
     )

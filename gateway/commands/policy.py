@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from gateway.commands.backtest import backtest
 from gateway.commands.remote import print_json, print_table
 from gateway.settings import SHIPPED_POLICIES
 from router_policies.checks import check_folder, explain, run_folder_tests
@@ -108,6 +109,9 @@ def explain_(
 def schema() -> None:
     """JSON Schema of a team's policy file, for editors."""
     print_json(json_schema())
+
+
+group.add_command(backtest)
 
 
 def _load(folder: Path | None) -> PolicySet:

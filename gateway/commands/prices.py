@@ -53,10 +53,13 @@ def show(model: str, at: str | None, files: tuple[Path, ...], as_json: bool) -> 
 
 @group.command()
 @click.argument("files", type=FILES, nargs=-1)
+@click.option("--allow-extreme", is_flag=True, help="let prices above 10,000 USD per million tokens pass")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def check(files: tuple[Path, ...], as_json: bool) -> None:
+def check(files: tuple[Path, ...], allow_extreme: bool, as_json: bool) -> None:
     """Validate price files; without any, the shipped ones."""
-    problems = listing.check(files or prices.BUILT_IN)
+    problems = listing.check(files or prices.BUILT_IN, allow_extreme=allow_extreme)
+    for warning in () if problems or as_json else listing.warnings(files):
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
         print_json(problems)
     for problem in () if as_json else problems:

@@ -9,8 +9,11 @@ import click
 from rich.table import Table
 
 from gateway.commands.remote import Remote, console, options, print_json, print_table
+from gateway.core.money import usd
+from gateway.ledger.misses import ADVICE
 
 _TIMES = ("p50", "p95", "p99", "max")
+_MOST = 20
 _COLUMNS = {
     "spend": ("calls", "attempts", "uncached", "cache_read", "cache_write", "output", "cache_share", "cost_usd", "saved_usd"),
     "cache": ("calls", "input_total", "cache_read", "cache_share", "predicted_read", "saved_usd"),
@@ -52,6 +55,36 @@ def report(remote: Remote, name: str, as_json: bool, **words: str | None) -> Non
         table.add_section()
         table.add_row(*["total", *[""] * (len(found["by"]) - 1)], *[_text(c, total.get(c)) for c in columns])
     print_table(table)
+    if name == "cache":
+        _print_misses(found["misses"])
+        _print_savings(found["savings"])
+
+
+def _print_misses(misses: list[dict[str, Any]]) -> None:
+    """What to mend first."""
+    if not misses:
+        return
+    table = Table("a month", "lost", "calls", "kind", "place", "app", "what to do", "look at", title="what to mend first")
+    for one in misses[:_MOST]:
+        tokens = f"{one['lost_tokens']:,} tokens"
+        app = " ".join(filter(None, (one["team"], one["client"], one["model"])))
+        table.add_row(
+            _text("usd_a_month_usd", one["usd_a_month"]), tokens, str(one["calls"]), one["kind"], one["path"], app,
+            one["advice"], f"tollway why {one['example']}",
+        )  # fmt: skip
+    print_table(table)
+
+
+def _print_savings(savings: list[dict[str, Any]]) -> None:
+    """What was measured, or that it cannot be told yet."""
+    for one in savings:
+        sides = f"{one['sessions']} conversations, {one['held_out']} held out"
+        if one["note"]:
+            click.echo(f"saved by {one['lever']}: {one['note']} ({sides})")
+        else:
+            low, high = (_text("_usd", bound) for bound in one["interval_usd"])
+            saved = _text("_usd", one["saved_usd"])
+            click.echo(f"saved by {one['lever']}: {saved}, with 95 % confidence {low} to {high} ({sides})")
 
 
 @click.command()
@@ -70,12 +103,33 @@ def why(remote: Remote, call_id: str, as_json: bool) -> None:
     _print_attempts(call["attempts"])
     _print_lanes(call["decision"])
     for receipt in call["receipts"]:
-        text = f"normalized {receipt['place']} by {receipt['pass']}: {receipt['before']} -> {receipt['after']}"
-        console.print(text, markup=False)
+        console.print(_receipt(receipt), markup=False, soft_wrap=True)
     prefix = call["prefix"]
     if prefix["predicted_read"] is not None:
         read = sum(attempt["tokens"]["cache_read"] or 0 for attempt in call["attempts"])
         console.print(f"prefix: {prefix['predicted_read']} tokens expected from the cache, {read} read")
+    if prefix["miss"]:
+        console.print(_miss(prefix["miss"]), markup=False, soft_wrap=True)
+
+
+def _receipt(receipt: dict[str, Any]) -> str:
+    """What was changed, what was left and why, or which conversation it was and what it went without."""
+    if "held" in receipt:
+        held = ", ".join(lever for lever, out in receipt["held"].items() if out)
+        return f"conversation {receipt['place']}" + (f", held out from: {held}" if held else "")
+    if "left" in receipt:
+        return f"left as it came by {receipt['pass']}: {receipt['place']} {receipt['left']}"
+    if receipt["pass"].startswith("cache_"):
+        return f"asked of the provider's cache at {receipt['place']}: {receipt['after']}"
+    return f"normalized {receipt['place']} by {receipt['pass']}: {receipt['before']} -> {receipt['after']}"
+
+
+def _miss(miss: dict[str, Any]) -> str:
+    place = miss["path"] + (f", characters {miss['start']} to {miss['end']}" if miss["end"] else "")
+    lost = "" if miss["lost_nanos"] is None else f", {_text('_usd', usd(miss['lost_nanos']))}"
+    first = f"missed: {miss['kind'].replace('_', ' ')}" + (f" at {place}" if place else "")
+    tokens = f"{miss['would_hit']:,} tokens would have been read, {miss['lost']:,} were lost{lost}"
+    return f"{first}; {tokens}. {ADVICE[miss['kind']]}."
 
 
 def _print_attempts(attempts: list[dict[str, Any]]) -> None:

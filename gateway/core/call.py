@@ -17,7 +17,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     lead: bool = False
     """May look after the team's keys, projects and people."""
     budget: tuple[int, str, str] | None = None
-    """What the key alone may spend: nano-dollars, window, time zone."""
+    """What this key may spend beside its team's budgets: nano-dollars, window, time zone."""
     models: tuple[str, ...] = ()
     """Patterns of the models that the key may name; none: all that the team's policy allows."""
 

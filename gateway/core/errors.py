@@ -9,8 +9,10 @@
       NotFound 404            unknown path, model or call
       MethodNotAllowed 405
       RequestTimeout 408      the body did not arrive in time
+      StillRunning 409        the call with this Idempotency-Key
       TooLarge 413            body over the limit
       UnsupportedMedia 415    a content type or encoding that we do not read
+      IdempotencyMismatch 422, AlreadyDone 422
       UpgradeRefused 426      a WebSocket where only HTTP is spoken; coding clients fall back to it
       RateLimited 429
       UpstreamError 502       the backend could not be reached, broke off or answered nonsense
@@ -67,6 +69,18 @@ class ModelNotFound(NotFound):
 
 class MethodNotAllowed(GatewayError):
     status, code = 405, "method_not_allowed"
+
+
+class StillRunning(GatewayError):
+    status, code, retry = 409, "idempotency_in_progress", True
+
+
+class IdempotencyMismatch(GatewayError):
+    status, code = 422, "idempotency_mismatch"
+
+
+class AlreadyDone(GatewayError):
+    status, code = 422, "already_done"
 
 
 class RequestTimeout(GatewayError):

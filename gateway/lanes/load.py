@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from router_policies.live import Figures
+from router_policies.live import Figures, behind_s
 
 MAX_AGE_S = 3.0
 """Older figures are not used: then our own calls in flight have to do."""
@@ -33,6 +33,4 @@ def backlog_s(
         if load.waiting_tokens is not None:
             return load.waiting_tokens * prefill_s_per_token * figures.first_token[2]
         return load.waiting * figures.service_s / max(load.running, 1)
-    if slots is None:
-        return 0.0
-    return max(in_flight + 1 - slots, 0) * figures.service_s / slots
+    return 0.0 if slots is None else behind_s(in_flight, slots, figures.service_s)

@@ -51,6 +51,17 @@ def summary(entries: Sequence[Entry]) -> Json:
     }  # fmt: skip
 
 
+def timed(entry: Entry) -> Json:
+    """An attempt on a timeline."""
+    return {
+        "id": entry.call_id, "at_us": entry.at_us, "end_us": entry.at_us + int(entry.total_ms * 1_000), "run": entry.run,
+        "parent_run": entry.parent_run, "subgoal": entry.subgoal, "lane": entry.lane, "model": entry.model,
+        "status": entry.status, "input_total": entry.tokens.input_total, "cache_read": entry.tokens.cache_read or 0,
+        "output": entry.tokens.output or 0, "cost_usd": usd(entry.cost_nanos),
+        "cost_nanos": entry.cost_nanos, "total_ms": entry.total_ms,
+    }  # fmt: skip
+
+
 def with_corrections(entries: Sequence[Entry]) -> list[Entry]:
     """The attempts in order, each with what its corrections changed added in."""
     ordered = sorted(entries, key=lambda entry: (entry.attempt, entry.at_us))

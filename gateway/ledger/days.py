@@ -67,6 +67,22 @@ def window_start(window: Window, tz: str, now_us: int) -> int:
             return now_us - (now_us + _offset(zone(tz), now_us)) % HOUR_US
 
 
+def window_end(window: Window, tz: str, now_us: int) -> int | None:
+    """When it ends; None for `total`."""
+    today = instant(now_us, tz).date()
+    match window:
+        case "total":
+            return None
+        case "month":
+            return day_start((today.replace(day=1) + timedelta(days=32)).replace(day=1), tz)
+        case "week":
+            return day_start(today + timedelta(days=7 - today.weekday()), tz)
+        case "day":
+            return day_start(today + timedelta(days=1), tz)
+        case "hour":
+            return window_start(window, tz, now_us) + HOUR_US
+
+
 @lru_cache(maxsize=256)
 def changes(tz: str, since_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
     """`(instant, offset from it on)` for the window, the first at its beginning."""

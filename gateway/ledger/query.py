@@ -18,6 +18,8 @@ from gateway.ledger.reports import DIMENSIONS, BadQuery, Reports, Slice
 
 REPORTS = ("spend", "latency", "cache", "routing")
 _BY = {"spend": "team", "cache": "team", "routing": "lane,class", "latency": "lane,class"}
+_LEAST_SPAN_US, _MOST_CAUSES = 3_600_000_000, 100
+"""Dollars a month are told from an hour of traffic on."""
 _AGE = re.compile(r"(\d{1,6})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LATENCIES = ("first_token", "total", "per_token")
@@ -37,7 +39,14 @@ def answer(reports: Reports, words: Mapping[str, str], now_us: int | None = None
     head = {"report": report, "by": list(by), "tz": part.tz, "since_us": part.since_us, "until_us": part.until_us}
     if report == "latency":
         return {**head, "of": of, "rows": [row.json(by) for row in reports.latency(by, part, cast(Of, of))]}
-    return {**head, **reports.spend(by, part).json()}
+    sums = {**head, **reports.spend(by, part).json()}
+    if report == "cache":
+        now_us = time.time_ns() // 1_000 if now_us is None else now_us
+        first = reports.extent(part).first_us
+        span_us = 0 if first is None else max(min(part.until_us, now_us) - max(part.since_us, first), _LEAST_SPAN_US)
+        sums["misses"] = [cause.json(span_us) for cause in reports.misses(part)[:_MOST_CAUSES]]
+        sums["savings"] = [one.json() for one in reports.savings(part)]
+    return sums
 
 
 def slice_of(words: Mapping[str, str], now_us: int) -> Slice:

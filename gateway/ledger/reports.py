@@ -16,15 +16,20 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, rolled
+from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Of, Quantiles
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
+from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.rollups import LATENCY_DIMS
+from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of
+from gateway.ledger.verdicts import verdict_json
+from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
     "DIMENSIONS", "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice", "Sums",
@@ -77,6 +82,14 @@ class Reports:
 
     cache = routing = spend
     """The same sums: each `Row` has the cache's figures and the routing's; the names say what a caller is after."""
+
+    def misses(self, part: Slice | None = None) -> list[Cause]:
+        """What cache misses cost, by cause; the dearest first."""
+        return misses.causes(self._reader.read(misses.query(part or Slice()).limit(MAX_ROWS))[0])
+
+    def savings(self, part: Slice | None = None) -> list[Saving]:
+        """What each lever saves against the conversations held out from it."""
+        return savings.savings(self._reader.read(savings.query(part or Slice()))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
@@ -167,14 +180,59 @@ class Reports:
         sums = self.spend(("subgoal",), part)
         if not sums.total.attempts:
             return None
-        latest = self.call_list(part)
+        latest, verdicts = self.call_list(part), self.verdicts(run_id, team)
         return {
             "id": run_id,
             "team": latest[0]["team"],
             **sums.total.json(),
-            "subgoals": [row.json(("subgoal",)) for row in sums.rows if row.key != (None,)],
+            "subgoals": [
+                {**row.json(("subgoal",)), "verdict": verdicts.pop(row.key[0] or "", None)}
+                for row in sums.rows
+                if row.key != (None,)
+            ],
+            "other_verdicts": verdicts,
             "latest_calls": latest,
         }
+
+    def verdicts(self, run_id: str, team: str | None = None) -> dict[str, Json]:
+        """Subgoal -> the last verdict on it."""
+        query = select(LEDGER).where(C.run == run_id, C.kind == "verdict").order_by(C.at_us, C.id)
+        found = [entry_of(row) for row in self._reader.read(query)[0]]
+        return {e.subgoal or "": verdict_json(e) for e in found if team in (None, e.team)}
+
+    def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
+        """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
+        wanted, query = [run_id], select(C.run).distinct()
+        for _ in range(5):      # that deep runs may start runs
+            rows = self._reader.read(query.where(C.parent_run.in_(wanted), C.run.not_in(wanted)))[0]
+            if not rows:
+                break
+            wanted += [row["run"] for row in rows]
+        found = select(LEDGER).where(C.run.in_(wanted), IS_ATTEMPT).order_by(C.at_us).limit(limit)
+        entries = [entry_of(row) for row in self._reader.read(found)[0]]
+        return [calls.timed(entry) for entry in entries if team in (None, entry.team)]
+
+    def decisions(self, part: Slice | None = None, limit: int = 300) -> list[Json]:
+        """The latest attempts with what every lane was expected to cost and take: `id, lane, decision`."""
+        columns = C.call_id.label("id"), C.lane, C.decision
+        query = (part or Slice()).apply(select(*columns).where(IS_ATTEMPT, C.attempt == 1)).order_by(C.at_us.desc())
+        return [row for row in self._reader.read(query.limit(limit))[0] if row["decision"]]
+
+    def status(self) -> list[Json]:
+        """How each gateway was when it last said so, the latest first: `gateway, at_us` and its `detail`."""
+        rows = self._reader.read(select(STATUS).order_by(STATUS.c.at_us.desc()).limit(50))[0]
+        return [{"gateway": row["gateway"], "at_us": row["at_us"], **row["detail"]} for row in rows]
+
+    def alerts(self, team: str | None = None, limit: int = 50) -> list[Json]:
+        """What was told, the latest first."""
+        query = select(ALERTS.c.detail).order_by(ALERTS.c.at_us.desc()).limit(limit)
+        rows = self._reader.read(query if team is None else query.where(ALERTS.c.team == team))[0]
+        return [row["detail"] for row in rows]
+
+    def rolled(self) -> tuple[int, int]:
+        """Entries that the roll-ups hold, and when they were last added to, in microseconds."""
+        rows = self._reader.read(select(STATE.c.entries, STATE.c.rolled_us))[0]
+        return (rows[0]["entries"], rows[0]["rolled_us"]) if rows else (0, 0)
 
     def entries(self, part: Slice | None = None, limit: int = MAX_ROWS, after: tuple[int, str] = (0, "")) -> list[Entry]:
         """Entries as they were appended, in order of time; `after`: the last one's `(at_us, id)`, to go on from there."""

@@ -94,11 +94,11 @@ class Roller:
     """`step` until nothing is left; then again from time to time."""
 
     def __init__(self, store: Store, rates_of: RatesOf) -> None:
-        self._store, self._rates_of = store, rates_of
+        self.store, self._rates_of = store, rates_of
 
     async def step(self, chunk: int = CHUNK) -> Rolled:
         """Adds up to `chunk` entries. Raises SQLAlchemy's errors; then nothing was added."""
-        async with self._store.begin() as connection:
+        async with self.store.begin() as connection:
             dialect = connection.dialect.name
             newest = await self._newest(connection)
             done = (await connection.execute(select(STATE.c.seq).with_for_update())).scalar()
@@ -138,13 +138,13 @@ class Roller:
 
     async def reset(self) -> None:
         """Forgets all sums; reports read the ledger itself until they are made again."""
-        async with self._store.begin() as connection:
+        async with self.store.begin() as connection:
             for table in (ROLLUP, LATENCY, STATE, RATES):
                 await connection.execute(delete(table))
 
     async def damaged(self) -> bool:
         """Whether the ledger is not the one that was rolled up: restored from a copy, or entries taken out of it."""
-        async with self._store.begin() as connection:
+        async with self.store.begin() as connection:
             state = (await connection.execute(select(STATE.c.seq, STATE.c.entries))).first()
             if state is None:
                 return False
@@ -233,7 +233,7 @@ def _hour() -> ColumnElement[int]:
 
 def _fresh(dialect: str, query: Select[Any]) -> CTE:
     place = seq(dialect)
-    return query.where(place > literal_column(":lo"), place <= literal_column(":hi")).cte("fresh")
+    return query.where(C.kind != "verdict", place > literal_column(":lo"), place <= literal_column(":hi")).cte("fresh")
 
 
 def _grouped(source: CTE, keys: Sequence[ColumnElement[Any]], sums: Sequence[str]) -> Select[Any]:

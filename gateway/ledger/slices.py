@@ -61,7 +61,8 @@ class Slice:
         return self.among(query).where(C.at_us >= self.since_us, C.at_us < self.until_us)
 
     def among(self, query: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-        """Narrowed to `where`, at any time."""
+        """Narrowed to `where`, at any time. Verdicts on subgoals are no use of anything and never counted."""
+        query = query.where(C.kind != "verdict")
         for name, wanted in self.where.items():
             column = column_of(name)
             values = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)

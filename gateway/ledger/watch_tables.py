@@ -1,4 +1,4 @@
-"""Tables of what is watched: how each gateway is, which alerts were sent, and what became of a run's subgoals."""
+"""Tables of what is watched: how each gateway is, and which alerts were raised."""
 from __future__ import annotations
 
 from typing import Any, cast
@@ -31,18 +31,4 @@ class AlertRow(Tables, table=True):
     detail: dict[str, Any] = Field(sa_type=cast(Any, Json))
 
 
-class VerdictRow(Tables, table=True):
-    """Whether a subgoal of a run was reached, as who checked it said last."""
-
-    __tablename__ = "verdicts"
-
-    team: str = Field(primary_key=True)
-    run: str = Field(primary_key=True)
-    subgoal: str = Field(primary_key=True)
-    at_us: int = Field(sa_type=BigInteger)
-    passed: bool
-    evidence: str
-    key_id: str
-
-
-STATUS, ALERTS, VERDICTS = table(StatusRow), table(AlertRow), table(VerdictRow)
+STATUS, ALERTS = table(StatusRow), table(AlertRow)

@@ -53,8 +53,8 @@ def priced(row: Row, region: Region | None, usage: TokenUsage) -> Priced:
     for name, tokens in _lines(row, usage, missing):
         if not tokens:
             continue
-        rate = rates.get(name)
         fresh = rates.get("input" if name.startswith("write") else _AFRESH.get(name, name))
+        rate = rates.get(name, fresh if name in _AFRESH else None)     # no price for cached tokens: the full one, never none
         if rate is None or fresh is None:
             missing.append(name)
         else:

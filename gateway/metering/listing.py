@@ -45,14 +45,26 @@ def diff(old: PriceBook, new: PriceBook) -> list[Change]:
     ]
 
 
-def check(paths: Iterable[Path] = BUILT_IN) -> list[str]:
+def warnings(paths: Iterable[Path]) -> list[str]:
+    """What is allowed and perhaps not meant."""
+    found: list[str] = []
+    for path in paths:
+        for section in read(path, path.stem, allow_extreme=True).values():
+            found += [
+                f"{path}: {row.id}: cached_price_missing: cached tokens are charged as input"
+                for row in section.rows if "input" in row.rates and "cached" not in row.rates
+            ]  # fmt: skip
+    return found
+
+
+def check(paths: Iterable[Path] = BUILT_IN, *, allow_extreme: bool = False) -> list[str]:
     """What is wrong with price files; one line for each problem, empty where all is well."""
     problems: list[str] = []
     known: set[str] = set(PROVIDERS)
     files: list[tuple[Path, PriceFile]] = []
     for path in paths:
         try:
-            files.append((path, read(path, path.stem)))
+            files.append((path, read(path, path.stem, allow_extreme=allow_extreme)))
         except PriceFileError as error:
             problems.append(str(error))
         except OSError as error:

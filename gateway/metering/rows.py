@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ FEES = {"web_search": "web_search_requests", "file_search": "file_search_calls"}
 """Columns in dollars per 1,000 units, and the unit's name in `TokenUsage.other`."""
 _FACTS = (
     "model", "tier", "region", "over", "upto", "valid_from", "valid_to", "hours", "days", "not_on", "source", "checked_on",
+    "extreme",
 )
 _SECTION = ("source", "checked_on", "like", "rows", "aliases", "regions", "limits")
 _REGION = ("region", "models", "factor", "source")
@@ -33,6 +35,8 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MICRO, _PICO_PER_UNIT = 1_000_000, 10**12 // 1000
 _HOURS = re.compile(r"([01]\d|2[0-4]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
 FOREVER = 2**62
+EXTREME_USD = 10_000
+"""Per million tokens; a hundred times the dearest that anybody asks, so a price above it was meant per token."""
 
 
 class PriceFileError(ValueError):
@@ -110,7 +114,7 @@ class Section:
 PriceFile = Mapping[str, Section]
 
 
-def read(path: Path, name: str = "") -> PriceFile:
+def read(path: Path, name: str = "", *, allow_extreme: bool = False) -> PriceFile:
     """Reads one file. `name` goes before the ids of its rows, so that an operator's row is never taken for ours."""
     try:
         text = path.read_text("utf-8")
@@ -120,13 +124,18 @@ def read(path: Path, name: str = "") -> PriceFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PriceFileError(f"{path}: {error}") from None
-    return {provider: _Reader(path, text, provider, name).section(body) for provider, body in data.items()}
+    return {provider: _Reader(path, text, provider, name, allow_extreme).section(body) for provider, body in data.items()}
+
+
+def _selector(row: Row) -> tuple[str, str, str, int, str]:
+    return row.model, row.tier, row.region or "", row.over, repr(row.hours)
 
 
 class _Reader:
     """Reads one provider's part of a file and knows where it is, for the messages."""
 
-    def __init__(self, path: Path, text: str, provider: str, name: str) -> None:
+    def __init__(self, path: Path, text: str, provider: str, name: str, allow_extreme: bool) -> None:
+        self.allow_extreme = self.extreme = allow_extreme
         self.path, self.text, self.provider = path, text, provider
         self.prefix = f"{name}:" if name else ""
         self.at: tuple[str, int] | None = None
@@ -154,6 +163,7 @@ class _Reader:
             seen[model] = nth = seen.get(model, 0) + 1
             self.at = model, nth
             rows.append(self._row(raw, table))
+        self._no_overlap(rows)
         self.at = None
         return Section(
             rows=tuple(rows), aliases={k.lower(): str(v).lower() for k, v in table.get("aliases", {}).items()},
@@ -176,6 +186,7 @@ class _Reader:
         model = row.get("model")
         if not isinstance(model, str) or not model:
             self.fail("a row needs a model")
+        self.extreme = self.allow_extreme or row.get("extreme") is True
         rates = {column: self._micro(column, row[column]) for column in RATES if column in row}
         fees = {unit: self._scaled(column, row[column], _PICO_PER_UNIT) for column, unit in FEES.items() if column in row}
         if not rates and not fees:
@@ -192,8 +203,22 @@ class _Reader:
             source=row.get("source", section.get("source", "")), checked_on=row.get("checked_on", section.get("checked_on")),
         )
 
+    def _no_overlap(self, rows: Sequence[Row]) -> None:
+        """A later row takes over from an earlier one; an earlier one that says it lasts longer contradicts it."""
+        ordered = sorted(rows, key=lambda row: (_selector(row), row.from_us))
+        for one, next_ in pairwise(ordered):
+            if _selector(one) == _selector(next_) and one.from_us < next_.from_us < one.to_us < FOREVER:
+                self.at = next_.model, 1
+                self.fail(f"{one.id} has a valid_to after {next_.id} begins: two prices would be in force on one day")
+
     def _micro(self, column: str, value: object) -> int:
-        return self._scaled(column, value, _MICRO)
+        micros = self._scaled(column, value, _MICRO)
+        if micros > EXTREME_USD * _MICRO and not self.extreme:
+            self.fail(
+                f"{column} = {value!r} is more than {EXTREME_USD} USD per million tokens: prices are per million, not per "
+                "token; write extreme = true into the row if it is meant"
+            )
+        return micros
 
     def _scaled(self, column: str, value: object, scale: int) -> int:
         if not isinstance(value, str):

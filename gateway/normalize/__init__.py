@@ -14,7 +14,7 @@ read a request leaves it as it is and says so in a receipt; normalizing never ma
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -26,7 +26,7 @@ from gateway.normalize.memory import Memory, Session
 from gateway.normalize.view import Pass, Unreadable, View
 from gateway.normalize.volatile_last import volatile_last
 
-__all__ = ["LEVELS", "PASSES", "Change", "Memory", "Normalized", "View", "normalize", "note", "restored"]
+__all__ = ["LEVELS", "PASSES", "Change", "Memory", "Normalized", "View", "normalize", "note", "restored", "subscription"]
 
 LEVELS = ("off", "lossless", "equivalent", "relocating")
 PASSES: tuple[tuple[str, Pass], ...] = (
@@ -60,10 +60,15 @@ class Normalized:
     changes: Sequence[Change]
 
 
+def subscription(headers: Mapping[str, str]) -> bool:
+    """Whether the client is one that pays by subscription: its bodies are never changed."""
+    return any(name in headers and part in headers[name] for name, part in _SUBSCRIPTIONS)
+
+
 def normalize(memory: Memory, view: View) -> Normalized:
     """Runs the passes of the view's level. O(bytes of tools and system) where those are new, else one hash of the tools."""
     changes: list[Change] = []
-    if any(name in view.headers and part in view.headers[name] for name, part in _SUBSCRIPTIONS):
+    if subscription(view.headers):
         return Normalized(view.body, view.spans, view.parts, [_left("all", "", "a subscription client's")])
     session = memory.session(view)
     level = LEVELS.index(session.level)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gateway.normalize.patterns import GIT_SECTION, kind_of, skeleton
+from gateway.core.patterns import GIT_SECTION, kind_of, skeleton
 
 _MAX_APPS, _MAX_LINES, _MAX_SKELETONS = 1_000, 4_096, 512
 _VALUES = 3

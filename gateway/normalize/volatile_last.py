@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from gateway.core.errors import BadRequest
+from gateway.core.patterns import units
 from gateway.dialects import splice
 from gateway.dialects.parts import Part, marked, role_of, unmarked
 from gateway.normalize.apps import volatile
 from gateway.normalize.memory import Memory, Session
-from gateway.normalize.patterns import units
 from gateway.normalize.system import Instruction, encoded, instructions, replaced
 from gateway.normalize.view import Change, Unreadable, View
 

@@ -7,7 +7,7 @@ and the model are the chain's root: chains of two domains never agree, whatever 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from gateway.dialects.parts import Part, unmarked
@@ -26,6 +26,8 @@ class Chain:
     keys: tuple[int, ...]
     ends: tuple[int, ...]
     session: str = ""
+    parts: Sequence[Part] = field(default=(), compare=False)
+    """Where the parts stand in the body that the chain was made of."""
 
 
 def chain(domain: str, model: str, body: bytes, parts: Sequence[Part], session: bytes = b"") -> Chain:
@@ -42,4 +44,4 @@ def chain(domain: str, model: str, body: bytes, parts: Sequence[Part], session: 
         total += len(value)
         keys.append(int.from_bytes(running.digest()[:_KEY_BYTES]) >> _SPARE_BITS)
         ends.append(total)
-    return Chain(tuple(keys), tuple(ends), session.hex())
+    return Chain(tuple(keys), tuple(ends), session.hex(), parts)

@@ -28,8 +28,9 @@ def read(path: Path, tz: str = "UTC") -> Export:
     try:
         text = path.read_text("utf-8-sig")
         export = _json(text, ZoneInfo(tz)) if text.lstrip()[:1] in ("{", "[") else _csv(text)
-    except UnicodeDecodeError:
-        raise BadFile(f"{path}: is not UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise BadFile(f"{path}: is not a provider's export: line {line} is not UTF-8 text") from None
     except BadFile as error:
         raise BadFile(f"{path}: {error}") from None
     if not export.lines:

@@ -10,7 +10,9 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from litestar import Request, delete, get, patch, post
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, FromPath, FromQuery
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -92,6 +94,11 @@ def lead_of(request: Request[Any, Any, State]) -> Tenant:
     return tenant
 
 
+def leads_only(connection: ASGIConnection[Any, Any, Any, State], _: BaseRouteHandler) -> None:
+    """A guard: who has no rights here learns nothing of what a body should look like."""
+    people.need_lead(tenant_of(connection))
+
+
 def _shown(record: KeyRecord) -> dict[str, Any]:
     fields = (
         "id", "team", "project", "name", "role", "created_us", "expires_us", "revoked_us", "user_id", "budget", "limits",
@@ -115,7 +122,7 @@ async def list_keys(request: Request[Any, Any, State], state: State) -> list[dic
     return [_shown(record) for record in state.services.keys.records() if tenant.admin or record.team == tenant.team]
 
 
-@post("/tollway/admin/keys", status_code=201)
+@post("/tollway/admin/keys", status_code=201, guards=[leads_only])
 async def create_key(
     request: Request[Any, Any, State], state: State, data: Annotated[NewKey, Body()]
 ) -> dict[str, Any]:
@@ -135,7 +142,7 @@ async def create_key(
     return {**_shown(record), "key": secret.reveal()}
 
 
-@patch("/tollway/admin/keys/{key_id:str}")
+@patch("/tollway/admin/keys/{key_id:str}", guards=[leads_only])
 async def change_key(
     request: Request[Any, Any, State], state: State, key_id: FromPath[str], data: Annotated[KeyChange, Body()]
 ) -> dict[str, Any]:

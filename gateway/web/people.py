@@ -14,7 +14,7 @@ from gateway.access.people import Person
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, NotFound
 from gateway.services import Services
-from gateway.web.admin import NAME, admin_of, lead_of
+from gateway.web.admin import NAME, admin_of, lead_of, leads_only
 from gateway.web.routes import tenant_of
 
 Asked = Request[Any, Any, State]
@@ -69,7 +69,7 @@ async def list_users(request: Asked, state: State) -> list[dict[str, Any]]:
     return [_shown(one, tenant) for one in state.services.people.all() if tenant.admin or tenant.team in one.teams]
 
 
-@post("/tollway/admin/users", status_code=201)
+@post("/tollway/admin/users", status_code=201, guards=[leads_only])
 async def add_user(request: Asked, state: State, data: Annotated[NewUser, Body()]) -> dict[str, Any]:
     """Let somebody in, into a team if one is named. Only an admin makes an admin."""
     services: Services = state.services
@@ -99,7 +99,7 @@ async def disable_user(request: Asked, state: State, user_id: FromPath[str]) -> 
     return await _now(services, user_id, tenant)
 
 
-@put("/tollway/admin/users/{user_id:str}/teams/{team:str}")
+@put("/tollway/admin/users/{user_id:str}/teams/{team:str}", guards=[leads_only])
 async def set_role(
     request: Asked, state: State, user_id: FromPath[str], team: FromPath[str], data: Annotated[TeamRole, Body()]
 ) -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def list_projects(request: Asked, state: State) -> list[dict[str, Any]]:
     return found
 
 
-@post("/tollway/admin/projects", status_code=201)
+@post("/tollway/admin/projects", status_code=201, guards=[leads_only])
 async def add_project(request: Asked, state: State, data: Annotated[NewProject, Body()]) -> dict[str, Any]:
     """A project within a team, or one brought back."""
     tenant = tenant_of(request)

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from litestar import Request, Response, get
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.params import FromPath
 
@@ -24,7 +25,7 @@ PERSON = "tollway_person"
 """Where `sign_in` leaves who it let in."""
 
 
-def tenant_of(request: Request[Any, Any, State]) -> Tenant:
+def tenant_of(request: ASGIConnection[Any, Any, Any, State]) -> Tenant:
     """Who asks: the holder of a key, or a person whom `sign_in` let in. Raises `Unauthorized`."""
     services: Services = request.app.state.services
     person: Person | None = request.scope["state"].get(PERSON)

@@ -9,7 +9,8 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
 
 from gateway.access.keys import key_id
 from gateway.access.people import PROXY, People
@@ -24,7 +25,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class SignIn:
-    """Litestar's `before_request`: finds out which person asks, if one does."""
+    """The first of Litestar's guards: finds out which person asks, if one does; before a body is looked at."""
 
     def __init__(self, settings: LoginSettings) -> None:
         self.people = People()
@@ -36,7 +37,7 @@ class SignIn:
         self._header = settings.proxy_header
         self._proxies: Sequence[Network] = [ipaddress.ip_network(text) for text in settings.proxy_addresses]
 
-    async def __call__(self, request: Request[Any, Any, Any]) -> None:
+    async def __call__(self, request: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         """Raises `Unauthorized` for a token that is none of ours, and for people whom nobody has let in."""
         if not request.url.path.startswith(("/tollway/", "/v1/models")):
             return
@@ -49,7 +50,7 @@ class SignIn:
         elif self._header is not None and (subject := request.headers.get(self._header, "").strip()) and self._proxied(request):
             request.scope["state"][PERSON] = self.people.find(PROXY, subject)
 
-    def _proxied(self, request: Request[Any, Any, Any]) -> bool:
+    def _proxied(self, request: ASGIConnection[Any, Any, Any, Any]) -> bool:
         try:
             address = ipaddress.ip_address(request.client.host if request.client else "")
         except ValueError:

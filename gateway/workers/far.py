@@ -19,6 +19,7 @@ from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger
+from gateway.memory_table import MemoryTable
 from gateway.metrics import Metrics
 from gateway.people_table import PeopleTable
 from gateway.workers.errors import CODECS
@@ -99,6 +100,10 @@ class FarHouse:
     @property
     def people(self) -> PeopleTable:
         return cast("PeopleTable", Stub(self.link, "people", PeopleTable))
+
+    @property
+    def memory(self) -> MemoryTable:
+        return cast("MemoryTable", Stub(self.link, "memory", MemoryTable))
 
     async def move_in(self, writer: str) -> None:
         await self.link.ask("room.move_in", (writer,))

@@ -21,6 +21,7 @@ from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger, Store
+from gateway.memory_table import MemoryTable
 from gateway.people_table import PeopleTable
 from gateway.workers.errors import CODECS
 from gateway.workers.link import Link, Method, connect, methods
@@ -46,6 +47,7 @@ class House:
         self._shared: dict[str, Method] = {
             **methods("keys", _Keys(store, self.tell_of_key)),
             **methods("people", PeopleTable(store)),
+            **methods("memory", MemoryTable(store)),
             **methods("house", _Door(self)),
         }
         self._tasks: set[asyncio.Task[None]] = set()

@@ -25,11 +25,11 @@ def miss_chance(ask: Ask, lane: Lane, terms: Terms, first_token_s: float) -> flo
 
 
 def _over(expected_s: float, deadline_s: float, spread: float) -> float:
-    """P(wait > deadline) for a wait whose median is the expected one."""
+    """P(wait > deadline) for a log-normal wait of this mean."""
     if deadline_s <= 0:
         return 1.0
     if expected_s <= 0:
         return 0.0
     if spread <= 0:
         return 1.0 if expected_s > deadline_s else 0.0
-    return 0.5 * math.erfc(math.log(deadline_s / expected_s) / (spread * _ROOT_2))
+    return 0.5 * math.erfc((math.log(deadline_s / expected_s) / spread + spread / 2) / _ROOT_2)

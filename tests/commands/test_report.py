@@ -1,6 +1,8 @@
 """`tollway report` and `why` against a running gateway: every figure whole, whatever the width of the terminal."""
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -40,3 +42,23 @@ def test_why_tells_the_whole_story(gateway: Gateway, openai: Site) -> None:
     text = run(gateway, "why", call)
     for word in (call, "only lane that can serve", "uncached", "price rows", "m-*", "chosen"):
         assert word in text
+
+
+def test_a_miss_is_explained_and_summed(gateway: Gateway, openai: Site) -> None:
+    """What changed, where, what it lost, and what to do; in the call, and in the list of what to mend first."""
+    usage = {"prompt_tokens": 4_000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}}
+    openai.says(whole(chat_answer(usage=usage)), whole(chat_answer(usage=usage)))
+    for clock in ("10:00", "10:05"):
+        messages = [{"role": "system", "content": f"Keep to the rules. {'They are many. ' * 99}\nCurrent time: {clock}"}, {"role": "user", "content": "hi"}]
+        answer = gateway.chat({"model": openai.model, "messages": messages})
+        assert answer.status_code == 200
+    text = run(gateway, "why", answer.headers["x-tollway-call"])
+    for word in ("missed: timestamp at /messages/0/content, characters", "tokens would have been read", "Take the time out"):
+        assert word in text
+    text = run(gateway, "report", "cache", "--by", "model", "--model", openai.model)
+    for word in ("what to mend first", "timestamp", "/messages/*/content", "a month"):
+        assert word in text
+    found = json.loads(run(gateway, "report", "cache", "--model", openai.model, "--json"))
+    (cause,) = found["misses"]
+    assert (cause["calls"], cause["kind"], cause["team"]) == (1, "timestamp", "plain")
+    assert all(one["note"].startswith("not enough data") for one in found["savings"])

@@ -15,7 +15,7 @@ def test_lanes_and_token_classes_keep_their_colours() -> None:
     assert few["range"][0] == dict(zip(many["domain"], many["range"], strict=True))["fast"] == charts.LANES["fast"]
     assert many["domain"] == ["fast", "standard", "alpha", "zeta"]
     assert len(set(many["range"])) == 4
-    assert len(set(charts.TOKEN_CLASSES.values())) == 5
+    assert len(set(charts.TOKEN_CLASSES.values())) == 6
 
 
 def test_every_chart_is_whole_and_offline() -> None:

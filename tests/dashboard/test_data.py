@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dashboard import data
-from dashboard.data import Slice
+from dashboard.data import Slice, Viewer
 from gateway.ledger.reports import Reports
 from tests.ledger.generate import entry, write
 
@@ -24,4 +24,4 @@ def test_another_ledger_is_another_question(look: Callable[[str], Reports], tmp_
     assert data.spend((), Slice()).total.calls == 1
     monkeypatch.setenv("TOLLWAY_DATABASE_URL", write(tmp_path / "other.db", [entry(id=f"a-{n}", call_id=f"c-{n}") for n in range(3)]))
     assert data.spend((), Slice()).total.calls == 3
-    assert data.extent("nobody").entries == 0
+    assert data.extent(Viewer("nobody")).entries == 0

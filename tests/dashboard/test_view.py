@@ -12,7 +12,7 @@ NOW = micros(datetime(2026, 11, 2, 14, 30, tzinfo=UTC))      # the Monday after 
 
 
 def span(range_: str, tz: str = "America/New_York", dates: tuple[date, date] | None = None) -> list[str]:
-    chosen = view(range_, tz, [], NOW, dates)
+    chosen = view(range_, tz, {}, NOW, dates)
     parts = [chosen.part] + ([chosen.before] if chosen.before else [])
     ends = [us for part in parts for us in (part.since_us, part.until_us)]
     return [f"{datetime.fromtimestamp(us / 1e6, UTC):%m-%d %H:%M}" for us in ends]
@@ -36,26 +36,26 @@ def test_dates_are_both_included() -> None:
 
 
 def test_all_time_has_nothing_before() -> None:
-    assert view("all", "UTC", [], NOW).before is None
+    assert view("all", "UTC", {}, NOW).before is None
 
 
 @pytest.mark.parametrize("range_", RANGES)
 def test_every_range_has_a_title_and_a_bucket(range_: str) -> None:
-    chosen = view(range_, "Asia/Kolkata", ["search"], NOW, (date(2026, 10, 1), date(2026, 10, 2)))
+    chosen = view(range_, "Asia/Kolkata", {"team": ["search"]}, NOW, (date(2026, 10, 1), date(2026, 10, 2)))
     assert chosen.title
     assert chosen.bucket == ("hour" if range_ in ("1h", "24h", "today", "yesterday", "month", "custom") else "day")
     assert chosen.part.where == chosen.today.where == {"team": ["search"]}
 
 
 def test_the_axis_has_the_days_without_a_call_too() -> None:
-    chosen = view("7d", "America/New_York", [], NOW)
+    chosen = view("7d", "America/New_York", {}, NOW)
     assert buckets(chosen, ["2026-10-30"]) == ["2026-10-27", "2026-10-28", "2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01", "2026-11-02"]
-    assert buckets(view("all", "UTC", [], NOW), ["2026-10-03", "2026-10-01", None]) == ["2026-10-01", "2026-10-02", "2026-10-03"]
+    assert buckets(view("all", "UTC", {}, NOW), ["2026-10-03", "2026-10-01", None]) == ["2026-10-01", "2026-10-02", "2026-10-03"]
     assert buckets(chosen, []) == []
 
 
 def test_the_axis_of_a_25_hour_day_has_25_hours() -> None:
-    chosen = view("yesterday", "America/New_York", [], NOW)
+    chosen = view("yesterday", "America/New_York", {}, NOW)
     hours = buckets(chosen, ["2026-11-01T10:00-05:00"])
     assert len(hours) == 25
     assert (hours[0], hours[1], hours[2], hours[-1]) == (

@@ -61,7 +61,7 @@ def cap(limit_usd: float, **fields: Any) -> dict[str, Any]:
 
 def test_two_replicas_spend_one_budget(start: Start, site: Site) -> None:
     """Calls at once at both: never over the limit, nothing left reserved, and the refusal is a 402 that is not tried again."""
-    first, second = start(cap(0.004)), start(cap(0.004))
+    first, second = (start(cap(0.004), redis_away="closed") for _ in range(2))  # no leases: nothing else is held
     site.says(whole(chat_answer()))
     for process in (first, second):
         process.key()

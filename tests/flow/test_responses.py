@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from tests.build import PLAIN, Gateway, backend, chat_answer, chat_body, chat_stream, messages_answer, messages_stream
+from tests.build import PLAIN, Gateway, Process, backend, chat_answer, chat_body, chat_stream, messages_answer, messages_stream
 from tests.upstream import Site, Upstream, stream, whole
 
 WIRE = Path(__file__).parents[1] / "wire" / "openai_responses"
@@ -146,6 +147,29 @@ def test_a_background_answer_is_metered_when_it_is_fetched(served: tuple[Gateway
     assert gateway.ask("DELETE", f"{PATH}/resp_bg", gateway.key()).json()["deleted"]
     assert gateway.ask("POST", f"{PATH}/resp_bg/cancel", gateway.key()).status_code == 200
     assert site.requests[-1].path.endswith("/v1/responses/resp_bg/cancel")
+
+
+def test_stored_answers_and_their_bills_survive_a_kill(upstream: Upstream, tmp_path: Path) -> None:
+    """The next process knows whose they are and which backend has them, and books a background answer when it is fetched, once."""
+    site = upstream.site("kept")
+    made = backend(site, speaks=["chat", "responses"])
+    with Process(tmp_path, {"backends": {"kept": made}}, {"plain": PLAIN, "other": PLAIN}) as process:
+        site.says(whole(response(id="resp_a")), whole(response(id="resp_b", status="queued", output=[], usage=None)))
+        process.chat(body(site.model), path=PATH)
+        call = process.chat(body(site.model, background=True), path=PATH).headers["x-tollway-call"]
+        other = process.key("other")
+        time.sleep(0.5)                             # the mapping of a plain answer is written a little later
+        process.kill()
+        process.start()
+        for name in ("resp_a", "resp_b"):
+            assert process.ask("GET", f"{PATH}/{name}", other).status_code == 404
+        refused = process.chat(body(site.model, previous_response_id="resp_a"), team="other", path=PATH)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "previous_response_id")
+        site.says(whole(response(id="resp_b")))
+        for _ in range(2):
+            assert process.ask("GET", f"{PATH}/resp_b", process.key()).status_code == 200
+            booked = process.call(call)
+            assert (booked["cost_usd"], booked["attempts"][0]["tokens"]["output"]) == ("0.001340000", 50)
 
 
 def test_a_failed_answer_is_passed_on_and_metered(served: tuple[Gateway, dict[str, Site]]) -> None:

@@ -38,7 +38,7 @@ def gate(tmp_path_factory: pytest.TempPathFactory, site: Site, provider: Site) -
         "oidc_issuer": provider.url, "oidc_audience": "tollway", "proxy_header": "x-auth-user", "proxy_addresses": ["127.0.0.1"],
     }  # fmt: skip
     config = {"backends": {"b": backend(site)}, "login": login}
-    with Gateway(tmp_path_factory.mktemp("roles"), config, {"plain": PLAIN, "other": PLAIN}) as gateway:
+    with Gateway(tmp_path_factory.mktemp("roles"), config, {"plain": PLAIN, "rivals": PLAIN}) as gateway:
         site.says(whole(chat_answer()))
         yield gateway
 
@@ -47,7 +47,7 @@ def gate(tmp_path_factory: pytest.TempPathFactory, site: Site, provider: Site) -
 def keys(gate: Gateway) -> dict[str, dict[str, Any]]:
     made = {role: gate.make_key("plain", role=role) for role in ("member", "lead")}
     made["admin"] = {"key": gate.admin_key}
-    made["foreign"] = gate.make_key("other")
+    made["foreign"] = gate.make_key("rivals")
     return made
 
 
@@ -69,15 +69,15 @@ RIGHTS = [
     # method, path, body, member, lead, admin
     ("GET", "/tollway/me", None, 200, 200, 200),
     ("GET", "/tollway/usage", None, 200, 200, 200),
-    ("GET", "/tollway/usage?team=other", None, 404, 404, 200),
+    ("GET", "/tollway/usage?team=rivals", None, 404, 404, 200),
     ("GET", "/tollway/admin/keys", None, 403, 200, 200),
     ("POST", "/tollway/admin/keys", NEW, 403, 201, 201),
     ("POST", "/tollway/admin/keys", {**NEW, "role": "lead"}, 403, 201, 201),
     ("POST", "/tollway/admin/keys", {**NEW, "role": "admin"}, 403, 403, 201),
-    ("POST", "/tollway/admin/keys", {"team": "other"}, 403, 403, 201),
-    ("POST", "/tollway/admin/keys", {**NEW, "allowed_routes": ["/*"]}, 400, 400, 400),
+    ("POST", "/tollway/admin/keys", {"team": "rivals"}, 403, 403, 201),
+    ("POST", "/tollway/admin/keys", {**NEW, "allowed_routes": ["/*"]}, 403, 400, 400),
     ("PATCH", "/tollway/admin/keys/MEMBER", {"budget": {"limit_nanos": 10**15}}, 403, 200, 200),
-    ("PATCH", "/tollway/admin/keys/MEMBER", {"role": "admin"}, 400, 400, 400),
+    ("PATCH", "/tollway/admin/keys/MEMBER", {"role": "admin"}, 403, 400, 400),
     ("PATCH", "/tollway/admin/keys/FOREIGN", {"name": "x"}, 403, 404, 200),
     ("DELETE", "/tollway/admin/keys/FOREIGN", None, 403, 404, 200),
     ("DELETE", "/tollway/admin/keys/nosuchkeyx", None, 403, 404, 404),
@@ -86,11 +86,11 @@ RIGHTS = [
     ("GET", "/tollway/admin/audit", None, 403, 403, 200),
     ("GET", "/tollway/admin/users", None, 403, 200, 200),
     ("POST", "/tollway/admin/users", {"subject": "new", "team": "plain"}, 403, 201, 201),
-    ("POST", "/tollway/admin/users", {"subject": "new", "team": "other"}, 403, 403, 201),
+    ("POST", "/tollway/admin/users", {"subject": "new", "team": "rivals"}, 403, 403, 201),
     ("POST", "/tollway/admin/users", {"subject": "new", "admin": True}, 403, 403, 201),
     ("GET", "/tollway/admin/projects", None, 200, 200, 200),
     ("POST", "/tollway/admin/projects", {"team": "plain", "name": "web"}, 403, 201, 201),
-    ("POST", "/tollway/admin/projects", {"team": "other", "name": "web"}, 403, 403, 201),
+    ("POST", "/tollway/admin/projects", {"team": "rivals", "name": "web"}, 403, 403, 201),
     ("DELETE", "/tollway/admin/projects/plain/web", None, 403, 200, 200),
     ("POST", "/tollway/admin/rerate", {"from": "2026-01-01", "to": "2026-01-02"}, 403, 403, 200),
 ]
@@ -106,7 +106,7 @@ def test_each_path_lets_in_whom_it_should(
         answer = gate.ask(method, path, keys[role]["key"], **({} if body is None else {"json": body}))
         assert answer.status_code == status, (role, answer.text)
         if role != "admin":
-            assert "other" not in answer.text.replace("another", "") or path.endswith("other")
+            assert "rivals" not in answer.text or path.endswith("rivals")
 
 
 def test_a_list_holds_the_own_team_only(gate: Gateway, keys: dict[str, dict[str, Any]]) -> None:
@@ -124,7 +124,7 @@ def test_people_come_by_token_or_through_the_proxy(gate: Gateway, keys: dict[str
     assert (me["team"], me["role"], me["user_id"]) == ("plain", "lead", added["id"])
     made = gate.ask("POST", "/tollway/admin/keys", token("ann"), json=NEW)
     assert made.status_code == 201
-    assert gate.ask("POST", "/tollway/admin/keys", token("ann"), json={"team": "other"}).status_code == 403
+    assert gate.ask("POST", "/tollway/admin/keys", token("ann"), json={"team": "rivals"}).status_code == 403
     trail = gate.ask("GET", "/tollway/admin/audit").json()
     assert (trail[0]["actor"], trail[0]["action"], trail[0]["target"]) == (added["id"], "key.create", made.json()["id"])
     refused = gate.ask("GET", "/tollway/me", token("eve"))
@@ -173,6 +173,16 @@ def test_a_key_may_be_narrowed_to_models(gate: Gateway, site: Site) -> None:
     refused = gate.ask("POST", "/v1/chat/completions", narrow, json=chat_body(site.model))
     assert refused.status_code == 403
     assert gate.ask("POST", "/v1/chat/completions", wide, json=chat_body(site.model)).status_code == 200
+
+
+def test_a_key_has_a_budget_of_its_own(gate: Gateway, site: Site) -> None:
+    """In a team without one: calls are paid from it, a spent one answers 402, a raised one lets calls through again."""
+    made = gate.make_key("plain", budget={"limit_nanos": 1_000_000, "window": "day"})
+    statuses = [gate.ask("POST", "/v1/chat/completions", made["key"], json=chat_body(site.model, max_tokens=5)).status_code for _ in range(8)]
+    assert statuses[0] == 200
+    assert statuses[-1] == 402
+    gate.ask("PATCH", f"/tollway/admin/keys/{made['id']}", json={"budget": {"limit_nanos": 10**12, "window": "day"}})
+    assert gate.ask("POST", "/v1/chat/completions", made["key"], json=chat_body(site.model, max_tokens=5)).status_code == 200
 
 
 def test_the_commands_say_what_happened(gate: Gateway) -> None:

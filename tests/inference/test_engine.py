@@ -77,6 +77,9 @@ class _Guess:
             return self._truth[len(tokens) : len(tokens) + most]
         return [self._chance.randrange(259) for _ in range(most)]
 
+    def close(self) -> None:
+        pass
+
 
 @settings(max_examples=12, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 12), st.sampled_from([0.0, 0.8]))

@@ -34,6 +34,9 @@ class _Junk:
     def propose(self, tokens: object, most: int) -> list[int]:
         return [self._random.randrange(5) for _ in range(self._random.randint(0, max(0, most)))]
 
+    def close(self) -> None:
+        pass
+
 
 class _Rig:
     """Steps a scheduler with the toy model, which reads its inputs from the blocks as the real one would."""
@@ -132,6 +135,40 @@ def test_every_answer_is_the_one_given_alone(blocks: int, chance: random.Random)
             assert request.cached == request.prompt - rig.rows[request], "cached is what was not computed"
             assert request.cached < request.prompt
         assert request.prompt_seen <= request.prompt
+
+
+def test_nothing_is_lost_after_ten_thousand_mishaps() -> None:
+    """Aborts at any stage, failing steps and preemptions in a pool that is always too small: every block is there at the end."""
+    chance, mishaps = random.Random(6), 0
+    rig = _Rig(14, Limits(alone=40, shared=20, fast=8, reserve_blocks=0, turn=2))
+    scheduler, alive = rig.scheduler, []
+    while mishaps < 10_000:
+        while len(alive) < 10:
+            prompt = [chance.randrange(2)] * chance.randint(1, 120)
+            lane = chance.choice((FAST, STANDARD))
+            alive.append(Request("r", prompt, chance.randint(1, 60), lane, rig.now, chance.choice(("", "s"))))
+            alive[-1].proposer = _Junk(mishaps)
+            scheduler.add(alive[-1])
+        rig.requests = alive
+        before = scheduler.preemptions
+        if chance.random() < 0.3:
+            rig.now += 1.0
+            for work in scheduler.plan(rig.now):  # the step fails: its requests end
+                mishaps += scheduler.abort(work.request, "error")
+        else:
+            rig.step()
+        mishaps += scheduler.preemptions - before
+        for request in chance.sample(alive, 2):
+            mishaps += scheduler.abort(request)
+        rig.check()
+        alive = [request for request in alive if request.finished is None]
+    for request in alive:
+        scheduler.abort(request)
+    assert scheduler.preemptions > 100
+    assert not scheduler.running
+    assert not scheduler.waiting
+    counts = scheduler.pool.counts()
+    assert counts.free + counts.cached == scheduler.pool.blocks
 
 
 def test_a_second_request_shares_from_the_second_chunk_on() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.metering import listing
 from gateway.metering.listing import check, diff, nearest, show
 from gateway.metering.prices import load
 
@@ -89,3 +90,35 @@ def test_diff_shows_new_and_changed_rows(tmp_path: Path) -> None:
     assert [(c.row, c.before and c.before["prices"], c.after and c.after["prices"]) for c in changes] == [
         ("a:acme/m@2026-12-01", None, {"input": "3"}), ("a:acme/n@launch", {"input": "1"}, {"input": "2"}), ("a:acme/o@launch", {"input": "1"}, None),
     ]
+
+
+def _file(folder: Path, *rows: str) -> Path:
+    path = folder / "p.toml"
+    path.write_text('[p]\nsource = "x"\nchecked_on = 2026-01-01\nrows = [\n' + "".join(f"  {{{row}}},\n" for row in rows) + "]\n")
+    return path
+
+
+@pytest.mark.parametrize(("rows", "problem"), [
+    (['model = "x", input = "2500000", output = "1"'], "per million"),
+    (['model = "x", input = "2500000", output = "1", extreme = true'], None),
+    (['model = "x", input = "600", output = "10000"'], None),
+    (['model = "x", input = "1", output = "2", valid_from = 2026-01-01, valid_to = 2026-06-30',
+      'model = "x", input = "1", output = "2", valid_from = 2026-06-01'], "two prices"),
+    (['model = "x", input = "1", output = "2", valid_from = 2026-01-01, valid_to = 2026-06-30',
+      'model = "x", input = "1", output = "2", valid_from = 2026-07-01, valid_to = 2026-12-31'], None),
+    (['model = "x", input = "1", output = "2", valid_from = 2026-01-01',
+      'model = "x", input = "1", output = "2", valid_from = 2026-06-01'], None),
+    (['model = "x", input = "1", output = "2", valid_from = 2026-01-01, valid_to = 2026-06-30',
+      'model = "x", tier = "batch", input = "1", output = "2", valid_from = 2026-06-01'], None),
+])  # fmt: skip
+def test_prices_that_cannot_be_meant_are_refused(tmp_path: Path, rows: list[str], problem: str | None) -> None:
+    """A price per token where one per million is meant, and two prices in force on one day; a later row takes over by itself."""
+    found = listing.check([_file(tmp_path, *rows)])
+    assert bool(found) == bool(problem)
+    assert (problem or "") in "".join(found)
+    assert listing.check([_file(tmp_path, rows[0])], allow_extreme=True) == []
+
+
+def test_a_missing_price_for_cached_tokens_is_told(tmp_path: Path) -> None:
+    assert "cached_price_missing" in listing.warnings([_file(tmp_path, 'model = "x", input = "1", output = "2"')])[0]
+    assert listing.warnings([_file(tmp_path, 'model = "x", input = "1", cached = "0.1", output = "2"')]) == []

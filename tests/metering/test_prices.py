@@ -156,7 +156,10 @@ def test_an_operators_row_wins_with_its_bands_and_only_for_its_tier(tmp_path: Pa
     own = book(tmp_path, OWN, built_in=True)
     assert rows(own, "openai", "gpt-5.5", tokens=300_000) == ("file1:openai/gpt-5.5@launch",)
     assert rows(own, "openai", "gpt-5.5", "flex") == ("openai/gpt-5.5@2026-10-12#flex",)
-    assert own.price("openai", "gpt-5.5", TokenUsage(uncached=1, cache_read=1, output=1), tier=None, at_us=us()).missing == ("cached",)
+    whole, cached = (own.price("openai", "gpt-5.5", usage, tier=None, at_us=us()) for usage in (
+        TokenUsage(uncached=100, cache_read=0, output=1), TokenUsage(uncached=40, cache_read=60, output=1),
+    ))  # fmt: skip
+    assert (cached.missing, cached.cost_nanos) == ((), whole.cost_nanos)     # no price for cached tokens: the full one
 
 
 def test_an_operators_row_holds_from_its_day_on(tmp_path: Path) -> None:

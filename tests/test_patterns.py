@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalize.patterns import GIT_SECTION, kind_of, skeleton, units
+from gateway.core.patterns import GIT_SECTION, kind_of, skeleton, units
 
 
 @pytest.mark.parametrize(("line", "kind"), [

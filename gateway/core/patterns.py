@@ -43,7 +43,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 GIT_SECTION = re.compile(rf"^\W*{_LISTED}\W*:\s*$", re.IGNORECASE)
 """A heading under which the state of a repository follows, up to the next blank line."""
 _SUSPECT = re.compile(r"\d|status|branch|today|commit", re.IGNORECASE)
-_MASKED = _any(
+MASKED = _any(
     _UUID, r"(?:/[\w.\-]+){2,}/?", _HEX, r"\d+(?:[.:,]\d+)*", rf"\b{_DAY}\b", rf"\b{_MONTH}\b", r"\b[AP]M\b",
     r"\b[A-Za-z0-9_\-]*\d[A-Za-z0-9_\-]*\b",
 )  # fmt: skip
@@ -61,7 +61,7 @@ def kind_of(line: str) -> str | None:
 
 def skeleton(line: str) -> str:
     """The line without what tends to vary."""
-    return _MASKED.sub("\0", line[:_LONGEST]).strip()
+    return MASKED.sub("\0", line[:_LONGEST]).strip()
 
 
 def units(text: str) -> list[str]:

@@ -1,0 +1,215 @@
+"""What the input of agent sessions costs through Tollway, against the untouched client and an oracle that knows the future.
+
+    python -m benchmarks.prefix --sessions FILE [--provider NAME ...] [--family NAME ...] [--only sessions|traces] [--json]
+
+Real gateway, simulated providers (benchmarks/providers) over HTTP, one virtual clock. `untouched` is what the same requests
+cost sent directly; `oracle` is a bound that no plan can beat: it knows all requests, and (for a family that spoils its
+prompts) sees them unspoilt. `saving` is the share of the oracle's saving that is reached. Traces have no text: there the
+planner works alone, against the bound and the fixed plans.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks import prefix_traces
+from benchmarks.prefix_oracle import Prices, bound, cost_of, shared_bound
+from benchmarks.prefix_traffic import FAMILIES, Family, Timed, marked_by_client, traffic
+from benchmarks.prefix_world import World, world
+from benchmarks.providers import prompt
+from benchmarks.providers.rules import PROVIDERS, Provider
+from gateway import caching, dialects
+from gateway.demo.sessions import Session, load
+from gateway.metering import prices as books
+
+_PAUSE_S = 50_000.0
+"""Between two runs: everything has expired."""
+_SAME = 0.01
+_ONE_SHOT_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One family at one provider; costs in uncached input tokens."""
+
+    provider: str
+    family: str
+    level: str
+    requests: int
+    untouched: float
+    tollway: float
+    oracle: float
+
+    @property
+    def to_untouched(self) -> float:
+        return self.tollway / self.untouched
+
+    @property
+    def to_oracle(self) -> float:
+        return self.tollway / self.oracle
+
+    @property
+    def saving(self) -> float | None:
+        """Share of the oracle's saving; None where there is next to nothing to save."""
+        most = self.untouched - self.oracle
+        return (self.untouched - self.tollway) / most if most > _SAME * self.untouched else None
+
+    @property
+    def missed(self) -> str:
+        """Which aim is missed; empty: none."""
+        if self.to_untouched > 1 + _SAME:
+            return "more than 1 % above untouched"
+        aim = 0.95 if self.level == "lossless" else 0.90
+        return f"under {aim:.0%} of the saving" if self.saving is not None and self.saving < aim else ""
+
+
+def prices_of(provider: Provider) -> Prices:
+    """In terms of the input price, from the price book; an engine of one's own reads for nothing."""
+    if provider.priced_as is None:
+        return Prices(read=0.0, writes={}, automatic=(0.0, provider.automatic_s or 0.0), minimum=provider.minimum)
+    rates_of = caching.rates_of(books.load())
+    row = rates_of(provider.priced_as, provider.model, None) or {}
+    marked = rates_of(provider.priced_as, provider.model, "explicit") or row
+    unit = row["input"]
+    writes = {life_s: marked.get(f"write_{ttl}", marked.get("write", unit)) / unit for ttl, life_s in provider.lives.items()}
+    automatic = None if provider.automatic_s is None else (row["cached"] / unit, provider.automatic_s)
+    return Prices(read=marked["cached"] / unit, writes=writes, automatic=automatic, minimum=provider.minimum)
+
+
+def wire_body(provider: Provider, body: Mapping[str, Any], family: Family) -> bytes:
+    """The request as a client of the provider's own SDK sends it."""
+    name = f"{provider.name}-model"
+    raw = orjson.dumps({"model": name, "max_tokens": 64, **body})
+    if provider.wire == "openai":
+        return raw
+    sketch = dialects.read("openai_chat", raw)
+    raw = dialects.request("openai_chat", "anthropic_messages", raw, sketch, model=name, set_fields={}, ask_usage=False)
+    return orjson.dumps(marked_by_client(orjson.loads(raw))) if family.name == "own marks" else raw
+
+
+def untouched(provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family) -> float:
+    """Sent directly, one answer beginning before the next request but for those of the same moment."""
+    cache, total = provider.make(), 0.0
+    for _, group in groupby(timed, key=lambda one: one.at_s):
+        served = []
+        for one in group:
+            body = {**orjson.loads(wire_body(provider, one.body, family)), "model": provider.model}
+            used = cache.serve("client", body, one.at_s)
+            served.append((used, one.at_s))
+            total += cost_of(used, prices, provider.lives)
+        for used, at_s in served:
+            used.begun(at_s)
+    return total
+
+
+def oracle(provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family) -> float:
+    render: Callable[[Any], prompt.Prompt] = prompt.anthropic if provider.wire == "anthropic" else prompt.openai
+    prompts = [(one.at_s, render({**orjson.loads(wire_body(provider, one.clean, family)), "model": provider.model}))
+               for one in timed]  # fmt: skip
+    return bound(prompts, prices) if provider.units is None else shared_bound(prompts, prices, provider.units)
+
+
+def through(running: World, provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family, base_s: float) -> float:
+    """Through the gateway, by what the provider counted."""
+    total = 0.0
+    for at_s, group in groupby(timed, key=lambda one: one.at_s):
+        bodies = [wire_body(provider, one.body, family) for one in group]
+        for seen in running.send(provider.name, family.name.replace(" ", "-"), bodies, base_s + at_s):
+            if seen.used is None:
+                raise click.ClickException(f"{provider.name} refused a request of the family {family.name}: {seen.error}")
+            total += cost_of(seen.used, prices, provider.lives)
+    return total
+
+
+def measure(sessions: Sequence[Session], providers: Sequence[Provider], families: Sequence[Family]) -> Iterator[Figures]:
+    """All families at all providers; families of one level share a gateway, as apps of one team would."""
+    base_s = 0.0
+    for level, of_level in groupby(sorted(families, key=lambda one: one.level), key=lambda one: one.level):
+        chosen = list(of_level)
+        with world({"normalize": {"level": level, "hold_out": 0}}) as running:
+            for provider in providers:
+                prices = prices_of(provider)
+                for family in chosen:
+                    if family.name == "own marks" and provider.wire != "anthropic":
+                        continue
+                    timed = traffic(family, sessions, _ONE_SHOT_ROUNDS if family.name == "one-shot" else 1)
+                    running.providers.forget()
+                    cost = through(running, provider, timed, prices, family, base_s)
+                    base_s += timed[-1].at_s + _PAUSE_S
+                    yield Figures(
+                        provider.name, family.name, level, len(timed), untouched(provider, timed, prices, family), cost,
+                        oracle(provider, timed, prices, family),
+                    )  # fmt: skip
+
+
+def _show(found: Sequence[Figures]) -> None:
+    table = Table("provider", "family", "level", "requests", "to untouched", "to oracle", "saving", "aim missed")
+    for one in found:
+        saving = "-" if one.saving is None else f"{one.saving:.1%}"
+        ratios = f"{one.to_untouched:.3f}", f"{one.to_oracle:.3f}"
+        table.add_row(one.provider, one.family, one.level, str(one.requests), *ratios, saving, one.missed)
+    Console(width=max(Console().width, 120)).print(table)
+
+
+def _chosen(known: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in names] if names else list(known.values())
+
+
+@click.command()
+@click.option("--sessions", "file", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="recorded sessions, one JSON object a line: {id, tools, messages, turns}")
+@click.option("--provider", "provider_names", multiple=True, help=f"one of {', '.join(PROVIDERS)}; default: all")
+@click.option("--family", "family_names", multiple=True, help="kind of traffic; default: all")
+@click.option("--traces", type=click.Path(exists=True, file_okay=False, path_type=Path), help="folder with the arrival traces; "
+              "default: the sessions' own")  # fmt: skip
+@click.option("--only", type=click.Choice(["sessions", "traces"]), help="default: both")
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    file: Path, provider_names: tuple[str, ...], family_names: tuple[str, ...], traces: Path | None, only: str | None,
+    as_json: bool,
+) -> None:
+    """What the input of agent sessions costs through Tollway."""
+    providers = _chosen(PROVIDERS, provider_names, "provider")
+    families = _chosen({family.name: family for family in FAMILIES}, family_names, "family")
+    sessions = load(file)
+    found: list[Figures] = []
+    regrets: list[prefix_traces.Regret] = []
+    with Progress(console=Console(stderr=True)) as progress:
+        if only != "traces":
+            task = progress.add_task("sessions", total=sum(
+                family.name != "own marks" or each.wire == "anthropic" for each in providers for family in families))
+            for figures in measure(sessions, providers, families):
+                found.append(figures)
+                progress.advance(task)
+        if only != "sessions":
+            chosen = list(prefix_traces.traces(traces or file.parent))
+            task = progress.add_task("traces", total=len(chosen))
+            for trace in chosen:
+                regrets.append(prefix_traces.regret(trace))
+                progress.advance(task)
+    if as_json:
+        rows = [{**asdict(one), "to_untouched": one.to_untouched, "to_oracle": one.to_oracle, "saving": one.saving,
+                 "missed": one.missed} for one in found]  # fmt: skip
+        click.echo(json.dumps({"sessions": rows, "traces": [one.as_row() for one in regrets]}, indent=1))
+        return
+    if found:
+        _show(found)
+    if regrets:
+        prefix_traces.show(regrets)
+
+
+if __name__ == "__main__":
+    main()

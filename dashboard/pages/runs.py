@@ -1,0 +1,103 @@
+"""Agents' runs: the dearest ones, and one of them as a tree, by subgoal with verdicts, and on a timeline."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import charts, data, format, parts
+from dashboard.data import Viewer
+from dashboard.view import View
+
+
+def page(view: View, viewer: Viewer) -> None:
+    if parts.empty(view, viewer):
+        return
+    found = data.runs(view.part)
+    if not found:
+        st.info("No call in this range belongs to a run. A client names it by a header on its calls:", icon=parts.NOTHING)
+        st.code("x-tollway-run: fix-issue-42\nx-tollway-subgoal: reproduce", language=None)
+        return
+    rows = [{"run": row.key[0], **parts.figures(row)} for row in found]
+    state = st.dataframe(
+        rows, hide_index=True, column_config=parts.COLUMNS, height=300, key="runs-table", on_select="rerun",
+        column_order=("run", "cost", "calls", "attempts", "cache share", "uncached", "cache read", "output", "failed"),
+        selection_mode="single-row",
+    )  # fmt: skip
+    parts.download(rows, list(rows[0]), "runs")
+    parts.pick("run", list(state["selection"]["rows"]), [str(row["run"]) for row in rows])
+    if chosen := str(st.query_params.get("run", "")):
+        _run(chosen, view, viewer)
+    else:
+        st.caption("Choose a row to see the run's calls, its subgoals and the runs that it started.")
+
+
+def _run(run_id: str, view: View, viewer: Viewer) -> None:
+    run, calls = data.run(run_id, viewer), data.run_calls(run_id, viewer)
+    parts.heading("One run")
+    if run is None or not calls:
+        st.info("There is no such run, or it is another team's.")
+        return
+    st.code(run_id, language=None)
+    cost, count, share, took = st.columns(4)
+    parts.figure(cost, "Cost", f"${float(run['cost_usd'] or 0):,.4f}", f"${run['cost_usd']}")
+    parts.figure(count, "Calls", format.count(run["calls"]), f"{run['attempts']:,} attempts")
+    parts.figure(share, "Cache share", format.share(run["cache_share"]), f"{run['cache_read']:,} of {run['input_total']:,}")
+    span = max(call["end_us"] for call in calls) - min(call["at_us"] for call in calls)
+    parts.figure(took, "From first to last", format.ms(span / 1_000), f"{len(calls):,} attempts shown")
+    left, right = st.columns(2, gap="large")
+    with left:
+        parts.heading("By subgoal")
+        _subgoals(run)
+    with right:
+        parts.heading("Runs that it started")
+        _tree(run_id, calls)
+    parts.heading("Timeline of its calls")
+    st.altair_chart(charts.timeline(_bars(calls, view.tz)), alt="Timeline of the run's calls")
+
+
+def _subgoals(run: dict[str, Any]) -> None:
+    rows = [
+        {"subgoal": goal["subgoal"], "verdict": _verdict(goal["verdict"]), "cost $": float(goal["cost_usd"] or 0),
+         "calls": goal["calls"], "evidence": (goal["verdict"] or {}).get("evidence", "")}
+        for goal in run["subgoals"]
+    ]  # fmt: skip
+    rows += [
+        {"subgoal": name, "verdict": _verdict(said), "cost $": 0.0, "calls": 0, "evidence": said["evidence"]}
+        for name, said in run["other_verdicts"].items()
+    ]
+    if not rows:
+        st.caption("No call of it names a subgoal (header x-tollway-subgoal).")
+        return
+    st.dataframe(rows, hide_index=True, column_config={"cost $": parts.MONEY}, key="subgoals-table")
+
+
+def _verdict(said: dict[str, Any] | None) -> str:
+    return "not judged" if said is None else "passed" if said["passed"] else "failed"
+
+
+def _tree(run_id: str, calls: Sequence[dict[str, Any]]) -> None:
+    """Runs under runs, each with what its own calls cost."""
+    parents = {call["run"]: call["parent_run"] for call in calls}
+    nanos: dict[str, int] = {}
+    for call in calls:
+        nanos[call["run"]] = nanos.get(call["run"], 0) + (call["cost_nanos"] or 0)
+
+    def lines(name: str, depth: int) -> list[str]:
+        own = f"{'   ' * depth}{'└─ ' if depth else ''}{name}   {format.usd(nanos.get(name, 0))}"
+        under = [run for run, parent in parents.items() if parent == name and run != name]
+        return [own, *(line for run in sorted(under) for line in lines(run, depth + 1) if depth < 6)]
+
+    st.code("\n".join(lines(run_id, 0)), language=None)
+
+
+def _bars(calls: Sequence[dict[str, Any]], tz: str) -> list[charts.Point]:
+    start = min(call["at_us"] for call in calls)
+    return [
+        {"row": n, "from": (call["at_us"] - start) / 1e6, "to": (call["end_us"] - start) / 1e6,
+         "name": charts.name(call["lane"]), "subgoal": charts.name(call["subgoal"]), "status": call["status"],
+         "at": f"{data.instant(call['at_us'], tz):%H:%M:%S}",
+         "exact": f"{format.ms(call['total_ms'])}, ${call['cost_usd'] or 'not priced'}"}
+        for n, call in enumerate(calls[:200])
+    ]  # fmt: skip

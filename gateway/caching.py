@@ -1,0 +1,89 @@
+"""Brings the planner of prompt caches to a call: the page it reads, the policy's word, and what it learns from the answer."""
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from gateway import dialects
+from gateway.backends.fleet import Target
+from gateway.core import levers
+from gateway.core.call import Call
+from gateway.core.usage import TokenUsage
+from gateway.dialects.parts import Part
+from gateway.metering.prices import PriceBook
+from gateway.normalize import subscription
+from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
+from gateway.prefix.chain import Chain, chain
+from router_policies.rules import Klass, Policy
+
+
+def rates_of(book: PriceBook) -> RatesOf:
+    """The price row in force now, base band."""
+
+    def found(provider: str, model: str, tier: str | None) -> dict[str, int] | None:
+        bands = book.bands(provider, model, None if tier == "auto" else tier, time.time_ns() // 1_000)
+        return dict(bands[0].rates) if bands else None
+
+    return found
+
+
+def plan(
+    planner: Planner, policy: Policy, call: Call, parts: Sequence[Part], links: Chain, target: Target, model: str, *,
+    render: Callable[[], bytes], first: bool,
+) -> Planned | None:
+    """What the attempt should set; None: nothing. `render` gives the body that a backend of another dialect gets."""
+    rules, cache, team = rules_of(target.provider, model, target.dialect), policy.cache, call.tenant.team
+    if rules is None or not cache.plan or not links.keys or subscription(call.headers):
+        return None
+    session = bytes.fromhex(links.session)
+    held = levers.held("cache", team, session, cache.hold_out)
+    arms = [levers.arms(session, {"cache": held})] if cache.hold_out and session else []
+    if held:
+        return Planned(fields={}, receipts=arms, pool=target.pool, rules=rules)
+    body, spans = call.body, call.sketch.spans
+    if target.dialect != call.dialect:
+        body = render()
+        sketch = dialects.read(target.dialect, body)
+        spans, parts = sketch.spans, dialects.parts(target.dialect, body, sketch)
+        links = chain(team, model, body, parts, session)
+    page = Page(
+        dialect=target.dialect, body=body, spans=spans, parts=parts, keys=links.keys, ends=links.ends, root=f"{team}\0{model}",
+        session=links.session,
+    )  # fmt: skip
+    tier = target.set_fields.get("service_tier") or target.priced_as
+    backend = Backend(target.provider, model, tier, target.pool)
+    planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first)
+    if planned is None or not arms:
+        return planned
+    return replace(planned, receipts=[*arms, *planned.receipts])
+
+
+@asynccontextmanager
+async def together(
+    planner: Planner, planned: Planned, at_us: int, klass: Klass, most_wait_ms: float
+) -> AsyncIterator[Callable[[], None]]:
+    """Waits for a call that is writing a prefix of this one, as long as reading it is worth, then leads for what is left.
+    Gives what to call when the answer begins."""
+    found = planner.writer(planned) if most_wait_ms > 0 else None
+    if found is not None:
+        leader, saving_usd = found
+        value = klass.value_usd_per_s
+        await leader.wait(min(most_wait_ms / 1e3, saving_usd / value if value > 0 else most_wait_ms))
+    own = planner.lead(planned, at_us)
+
+    def begun() -> None:
+        planner.begun(planned, at_us)
+        own.begun()
+
+    try:
+        yield begun
+    finally:
+        planner.cohorts.end(own)
+
+
+def learn(planner: Planner, planned: Planned | None, tokens: TokenUsage, at_us: int) -> None:
+    """The answer's counts: what was planned is stored now, or it was not."""
+    if planned is not None:
+        planner.learn(planned, read_tokens=tokens.cache_read, input_tokens=tokens.input_total, at_us=at_us)

@@ -1,0 +1,76 @@
+"""The ledger and the settings -> what a backtest replays: recorded calls, and lanes as fast as they were seen to be.
+
+The ledger keeps no prompts and no headers. A call's class is the recorded one where the client chose it; rules that look at
+headers see none. What a cache held is known for the backend that served the call, and for no other.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from gateway.ledger import Entry
+from gateway.settings import LaneSettings, Settings
+from router_policies.live import LaneFigures, Prior
+from router_policies.simulate import Reality, Recorded
+from router_policies.types import Rates
+
+_CHOSEN = ("client's word", "service tier")
+_PATHS = {
+    "openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses", "anthropic_messages": "/v1/messages",
+    "openai_embeddings": "/v1/embeddings",
+}  # fmt: skip
+
+
+class RatesOf(Protocol):
+    def __call__(self, provider: str, model: str, tier: str | None) -> Rates: ...
+
+
+def prior_of(how: LaneSettings) -> Prior:
+    """First guesses as the settings have them."""
+    prefill = 1.0 / how.prefill_tokens_per_s if how.prefill_tokens_per_s else 0.0
+    return Prior(how.first_token_ms / 1e3, prefill, how.ms_per_output_token / 1e3, how.spread)
+
+
+def calls(entries: Iterable[Entry]) -> Iterator[Recorded]:
+    """One for each call that was answered, seconds counted from the first."""
+    start: int | None = None
+    for entry in entries:
+        if entry.kind != "attempt" or entry.status not in ("ok", "unpriced") or not entry.tokens.known:
+            continue
+        start = entry.at_us if start is None else start
+        tokens = entry.tokens
+        chosen = any(f"({word}" in entry.reason for word in _CHOSEN)
+        yield Recorded(
+            (entry.at_us - start) / 1e6, max(tokens.input_total, 1), max(tokens.output or 0, 1), entry.team, entry.model,
+            session=entry.run or entry.key_id, wished_class=entry.latency_class if chosen else None, stream=entry.stream,
+            client=entry.client, path=_PATHS.get(entry.dialect, ""), tags=entry.tags,
+            cached={entry.backend: tokens.cache_read} if tokens.cache_read else {},
+        )  # fmt: skip
+
+
+def lanes(settings: Settings, rates_of: RatesOf, entries: Iterable[Entry] = ()) -> list[Reality]:
+    """Every lane of the settings: first guesses, corrected by what the entries show; prices of now."""
+    figures = {f"{name}/{lane}": LaneFigures(prior_of(how)) for name, backend in settings.backends.items()
+               for lane, how in backend.lanes.items()}  # fmt: skip
+    for entry in entries:
+        seen, tokens = figures.get(f"{entry.backend}/{entry.lane}"), entry.tokens
+        if seen is not None and entry.status == "ok" and tokens.uncached is not None and tokens.output is not None:
+            first = None if entry.first_token_ms is None or not entry.stream else entry.first_token_ms / 1e3
+            seen.saw(uncached_tokens=tokens.uncached, output_tokens=tokens.output, first_token_s=first,
+                     total_s=entry.total_ms / 1e3, now_s=entry.at_us / 1e6)  # fmt: skip
+    found = []
+    for name, backend in settings.backends.items():
+        for lane, how in backend.lanes.items():
+            view, prior = figures[f"{name}/{lane}"].view(), prior_of(how)
+            tier = how.service_tier or how.priced_as
+            provider = backend.provider or name
+            rates = {model: rates_of(provider, one.upstream or model, tier) for model, one in backend.by_name.items()}
+            found.append(Reality(
+                key=f"{name}/{lane}", backend=name, name=lane, rates=rates, slots=how.slots, prior=prior,
+                first_token_s=prior.first_token_s * view.first_token[0],
+                prefill_s_per_token=prior.prefill_s_per_token * view.first_token[2],
+                seconds_per_output_token=prior.seconds_per_output_token * view.pace, spread=view.first_token_spread,
+            ))  # fmt: skip
+    return found
+
+

@@ -1,0 +1,147 @@
+"""`tollway sensitivity`: learns from the ledger who waits for answers, and says how well it can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway import settings as settings_
+from gateway.commands.backtest import pages, part_of
+from gateway.commands.remote import print_json
+from gateway.commands.rerate import day
+from gateway.ledger import Entry
+from gateway.ledger.reader import LedgerUnavailable
+from gateway.ledger.reports import connect
+from router_policies import waiting
+from router_policies.problems import BadFile
+from router_policies.waiting import PERSON_S, PROGRAM_S, Measured, Model, Seen
+
+_CHOSEN = "(client's word)"
+_WAITS = frozenset({"interactive"})
+_WORKS = frozenset({"agent", "batch"})
+
+
+@click.group(name="sensitivity")
+def group() -> None:
+    """Latency sensitivity: which calls somebody waits for."""
+
+
+@group.command()
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), default="tollway.yaml", show_default=True)
+@click.option("--from", "since", callback=day, metavar="DAY", help="first day of the ledger, UTC")
+@click.option("--to", "until", callback=day, metavar="DAY", help="last day, included")
+@click.option(
+    "--held-out", default=2, show_default=True, type=click.IntRange(0, 60), help="last days that it is only measured on"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def train(config: Path, since: str | None, until: str | None, held_out: int, as_json: bool) -> None:
+    """Train the model that names a class where neither client nor rule does.
+
+    A call counts as waited for if the next turn of its conversation came after the time that a person takes, or if its
+    client said so; as not waited for if the next turn came at once, or if its client said so. The rest is left out. The model
+    lies in the data folder as sensitivity.json; the gateway takes it up at its next start, if it is better than guessing on
+    the days held out.
+    """
+    try:
+        settings = settings_.load(config)
+        reports = connect(settings.database_url)
+        try:
+            calls = list(labelled(pages(reports, part_of(since, until))))
+        finally:
+            reports.close()
+        model = waiting.train(calls, held_out)
+    except (BadFile, LedgerUnavailable, settings_.SettingsError) as error:
+        raise click.ClickException(str(error)) from error
+    except ValueError as error:
+        raise click.ClickException(f"the ledger {error}") from error
+    path = settings.data / "sensitivity.json"
+    model.save(path)
+    if as_json:
+        print_json(_plain(model) | {"file": str(path)})
+        return
+    click.echo(f"trained on {model.known:,} calls; written to {path}")
+    _print(model)
+
+
+@group.command()
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), default="tollway.yaml", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def show(config: Path, as_json: bool) -> None:
+    """What the model has learnt, and how well it tells."""
+    try:
+        model = waiting.load(settings_.load(config).data / "sensitivity.json")
+    except (BadFile, settings_.SettingsError, waiting.BadModel) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        print_json(_plain(model))
+    else:
+        _print(model)
+
+
+def labelled(entries: Iterable[Entry]) -> Iterator[Seen]:
+    """Calls in order, each with whether somebody waited, where that can be told: by the client's word, or by what came next."""
+    open_: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        if entry.kind != "attempt" or entry.attempt != 1:
+            continue
+        place = (entry.team, entry.key_id, entry.run or "", entry.client, entry.model)
+        before = open_.get(place)
+        if before is not None:
+            yield _seen(before, _waited(before, entry))
+        open_[place] = entry
+    for entry in open_.values():
+        yield _seen(entry, _said(entry))
+
+
+def _waited(entry: Entry, after: Entry) -> int | None:
+    said = _said(entry)
+    if said is not None or after.tokens.input_total <= entry.tokens.input_total:  # not its next turn
+        return said
+    gap_s = (after.at_us - entry.at_us) / 1e6 - entry.total_ms / 1e3
+    if gap_s <= PROGRAM_S:
+        return 0
+    return 1 if PERSON_S[0] <= gap_s <= PERSON_S[1] else None
+
+
+def _said(entry: Entry) -> int | None:
+    if _CHOSEN not in entry.reason:
+        return None
+    return 1 if entry.latency_class in _WAITS else 0 if entry.latency_class in _WORKS else None
+
+
+def _seen(entry: Entry, waited: int | None) -> Seen:
+    return Seen(
+        entry.team, entry.at_us / 1e6, entry.stream, _tools(entry), entry.client, entry.tokens.input_total,
+        in_run=entry.run is not None, waited=waited,
+    )  # fmt: skip
+
+
+def _tools(entry: Entry) -> bool:
+    """The ledger does not say whether tools were offered; a run is what agents have."""
+    return entry.run is not None
+
+
+def _plain(model: Model) -> dict[str, Any]:
+    return {
+        "known": model.known, "weights": dict(zip(waiting.FEATURES, model.weights, strict=True)), "bias": model.bias,
+        "teams": dict(model.teams), "measured": model.measured._asdict() if model.measured else None,
+        "used": model.measured is not None and model.measured.useful,
+    }  # fmt: skip
+
+
+def _print(model: Model) -> None:
+    found: Measured | None = model.measured
+    if found is None:
+        click.echo("no days were held out, so nobody knows how well it tells; the gateway does not use it")
+    else:
+        click.echo(
+            f"on {found.calls:,} calls of the days held out ({found.waited_share:.0%} waited for): "
+            f"precision {found.precision:.0%}, recall {found.recall:.0%}, "
+            f"loss {found.log_loss:.3f} against {found.base_log_loss:.3f} by guessing"
+        )
+        click.echo("the gateway uses it" if found.useful else "that is not good enough: the gateway does not use it")
+    for name, weight in sorted(zip(waiting.FEATURES, model.weights, strict=True), key=lambda pair: -abs(pair[1])):
+        click.echo(f"  {name:<12} {weight:+.2f}")

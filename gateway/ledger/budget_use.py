@@ -1,0 +1,72 @@
+"""How far each budget is spent, by the ledger: what alerts and the dashboard's page on budgets both show."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.ledger.days import Window, window_end, window_start
+from gateway.ledger.reports import Reports
+from gateway.ledger.slices import DIMENSIONS, Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A budget of a policy file."""
+
+    team: str
+    name: str
+    limit_nanos: int
+    window: Window
+    tz: str
+    scope: str = "team"
+    """`team`, or a dimension of reports: each of its values has the budget for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One owner's budget in its present window."""
+
+    limit: Limit
+    owner: str
+    """The team, or the project or key within it."""
+    spent_nanos: int
+    since_us: int
+    until_us: int | None
+
+    @property
+    def share(self) -> float:
+        return self.spent_nanos / self.limit.limit_nanos if self.limit.limit_nanos else 1.0
+
+    def forecast_nanos(self, now_us: int) -> int | None:
+        """Spent by the window's end if it goes on as it went; None where there is no end or it has hardly begun."""
+        if self.until_us is None or now_us - self.since_us < (self.until_us - self.since_us) // 100:
+            return None
+        return self.spent_nanos * (self.until_us - self.since_us) // (now_us - self.since_us)
+
+    def empty_us(self, now_us: int) -> int | None:
+        """When it is spent if it goes on so; None where that is not within the window."""
+        left, passed = self.limit.limit_nanos - self.spent_nanos, now_us - self.since_us
+        if left <= 0:
+            return now_us
+        if not self.spent_nanos or not self.since_us:
+            return None
+        at_us = now_us + left * passed // self.spent_nanos
+        return at_us if self.until_us is None or at_us < self.until_us else None
+
+
+def uses(reports: Reports, limits: Iterable[Limit], now_us: int) -> list[Use]:
+    """The fullest first; of projects and keys those that spent something."""
+    found = [use for limit in limits if limit.scope in ("team", *DIMENSIONS) for use in _uses(reports, limit, now_us)]
+    return sorted(found, key=lambda use: -use.share)
+
+
+def _uses(reports: Reports, limit: Limit, now_us: int) -> Sequence[Use]:
+    since = window_start(limit.window, limit.tz, now_us)
+    until = window_end(limit.window, limit.tz, now_us)
+    part = Slice(since_us=since, where={"team": limit.team})
+    sums = reports.spend(() if limit.scope == "team" else (limit.scope,), part)
+    spent = {limit.team: sums.total.cost_nanos} if limit.scope == "team" else {r.key[0]: r.cost_nanos for r in sums.rows}
+    return [
+        Use(limit=limit, owner=owner or "(none)", spent_nanos=nanos or 0, since_us=since, until_us=until)
+        for owner, nanos in spent.items()
+    ]

@@ -1,0 +1,33 @@
+"""What our marks wrote is known until it expires; reading starts its own lifetime again."""
+from __future__ import annotations
+
+from gateway.planner.held import Held
+
+S = 1_000_000
+
+
+def test_the_longest_prefix_that_has_not_expired_is_found() -> None:
+    held = Held()
+    held.store("p", 1, 0, 3600)
+    held.store("p", 2, 0, 300)
+    assert held.deepest("p", [1, 2, 3], 299 * S) == 1
+    assert held.deepest("p", [1, 2, 3], 300 * S) == 0
+    assert held.deepest("q", [1], 0) == -1
+
+
+def test_an_entry_keeps_the_lifetime_it_was_written_with() -> None:
+    held = Held()
+    held.store("p", 1, 0, 3600)
+    held.store("p", 1, 100 * S, 300)
+    assert held.has("p", 1, 3699 * S)
+    held.store("p", 1, 4000 * S, 300)
+    assert not held.has("p", 1, 4300 * S)
+
+
+def test_it_is_bounded_and_forgets() -> None:
+    held = Held(most=3)
+    for n in range(9):
+        held.store("p", n, 0, 300)
+    assert len(held) == 3
+    held.forget("p", 8)
+    assert not held.has("p", 8, 0)
