@@ -1,6 +1,6 @@
 """The contract's C3, C4 and C5 in short: processes that share budgets overspend nothing, whatever is killed, stopped or emptied.
 
-`TOLLWAY_CHAOS_S=60` makes each experiment that long (`make chaos`), and prints its figures.
+`TOLLWAY_CHAOS_S=60` makes each experiment that long, and prints its figures with `-s`.
 """
 from __future__ import annotations
 
