@@ -24,6 +24,7 @@ from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
 from gateway.alerts.watch import AlertWatch
+from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
@@ -269,7 +270,8 @@ async def _services(
         known = People(await stores.people.load())
         stored = Stored(stores.memory)
         watch = Watch(stores.ring, stores.table, known, stores.people)
-        upstream = Upstream(transport or WireTransport())
+        wire = transport or WireTransport()
+        upstream = Upstream(wire)
         services = Services(
             settings=settings,
             keys=stores.ring,
@@ -299,6 +301,8 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        live = Live(settings, services.fleet, wire)
+        live.start()
         status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
@@ -310,6 +314,7 @@ async def _services(
             reload.cancel()
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
+            await live.close()
             await watch.close()
             await stored.close()
             await upstream.aclose()
