@@ -31,7 +31,7 @@ from gateway.backends.upstream import (
     retry_after_s,
 )
 from gateway.core.call import Call
-from gateway.core.errors import GatewayError, UpstreamError
+from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.core.outcome import Observed, Status
 from gateway.relay import Client
 
@@ -93,11 +93,14 @@ class Attempt(msgspec.Struct, kw_only=True):
     stop_on_hang_up: bool = True
     keepalive_s: float = 0.0
     """Silence in a stream after which the client gets a ping; 0 is never."""
+    deadline: float | None = None
+    """By when (monotonic) the answer must have come, of a stream its first byte."""
     begun: Callable[[], None] | None = None
     """Called when the answer's first token has come."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
+    _late: bool = False
 
     def request(self) -> bytes:
         """The body that goes upstream. Raises `BadRequest` for what the backend's dialect cannot say."""
@@ -115,6 +118,22 @@ class Attempt(msgspec.Struct, kw_only=True):
     async def run(self, request: bytes, upstream: Upstream, client: Client) -> None:
         """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""
         self._began = time.perf_counter()
+        if self.deadline is None:
+            await self._run(request, upstream, client)
+            return
+        left_s = max(self.deadline - time.monotonic(), 0.0)
+        timer = asyncio.get_running_loop().call_later(left_s, self._time_is_up, client)
+        try:
+            await self._run(request, upstream, client)
+        finally:
+            timer.cancel()
+
+    def _time_is_up(self, client: Client) -> None:
+        if not client.started:
+            self._late = True
+            self.stop.set()
+
+    async def _run(self, request: bytes, upstream: Upstream, client: Client) -> None:
         if self.stop_on_hang_up:
             client.on_gone(self.stop.set)
             if client.gone:
@@ -123,7 +142,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             response = await upstream.send(self.target, request, self._request_headers(), self.stop)
         except Stopped as stopped:
             self.outcome.sent = stopped.sent
-            await self._settle("client_gone", "the client left before an answer")
+            await self._stopped("the client left before an answer")
             return
         except (Unreachable, Dropped) as error:
             raise await self._next("failed", error) from error
@@ -182,7 +201,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             self._first_token()
             body, observed = dialects.answer(self.call.dialect, self.target.dialect, raw, self.call.sketch)
         except Stopped:
-            await self._settle("client_gone", "the client left")
+            await self._stopped("the client left")
             return
         except GatewayError as error:
             await self._settle(_status_of(error), str(error))
@@ -226,7 +245,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             await self._end_of_stream(relay, client, response.status, headers)
         except Stopped:
             outcome.observed = relay.observed
-            await self._settle("client_gone", "the client left")
+            await self._stopped("the client left")
         except GatewayError as error:
             outcome.observed = relay.observed
             await self._settle(_status_of(error), str(error))
@@ -260,6 +279,15 @@ class Attempt(msgspec.Struct, kw_only=True):
     def _request_headers(self) -> list[tuple[bytes, bytes]]:
         return outgoing(self.target, self.call.headers, same_dialect=self.call.dialect == self.target.dialect)
 
+    async def _stopped(self, why: str) -> None:
+        """Ended from our side: the client left, or its time is up. Raises `DeadlineExceeded`."""
+        if not self._late:
+            await self._settle("client_gone", why)
+            return
+        late = DeadlineExceeded("the call's deadline passed before the model backend had answered")
+        await self._settle("sent_unanswered" if self.outcome.sent or self.outcome.http_status else "failed", str(late))
+        raise late
+
     def _first_token(self) -> None:
         self.outcome.first_token_s = time.perf_counter() - self._began
         if self.begun is not None:
@@ -276,6 +304,12 @@ class Attempt(msgspec.Struct, kw_only=True):
         await self._settle(status, str(error))
         again = answer is not None or isinstance(error, Unreachable)
         return TryNext(error, answer, again=again, retry_after_s=self.outcome.retry_after_s)
+
+
+class DeadlineExceeded(UpstreamTimeout):
+    """The least of what the class, the client and its library allow was over."""
+
+    code = "deadline_exceeded"
 
 
 class Unterminated(UpstreamError):

@@ -15,8 +15,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import caching, dialects
+from gateway import caching, deadlines, dialects
+from gateway.admission import is_patient
 from gateway.attempt import Attempt, Outcome, TryNext
+from gateway.backends import media
 from gateway.booking import Booking, Plan
 from gateway.core import levers
 from gateway.core.call import Call
@@ -32,6 +34,7 @@ from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
+from gateway.lanes.trial import shadow_row
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
@@ -57,7 +60,10 @@ class Pipeline:
     async def serve(self, call: Call, client: Client) -> None:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
         via = self._via
-        policy = via.policies.current.for_team(call.tenant.team)
+        policy = via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
+        admission, patient = via.admission, is_patient(policy, call.headers.get("x-tollway-class"))
+        if not admission.may_enter(patient=patient):
+            await admission.wait(patient=patient)
         via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
@@ -69,6 +75,7 @@ class Pipeline:
                 await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
+            admission.leave()
 
     async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
         self._via.metrics.in_flight += 1
@@ -106,12 +113,18 @@ class Pipeline:
             decision=decision,
             changes=done.changes,
             chain=links,
-            lanes_seen=_lanes_seen(decision),
+            lanes_seen=self._seen(decision, ask, lanes),
             prompt_tokens=prompt_tokens,
             cached=cached,
             parts=done.parts,
             output_cap=cap,
         )
+
+    def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
+        """Every lane's figures, and what a shadow policy would have done."""
+        via, seen = self._via, _lanes_seen(decision)
+        shadow = via.trials.shadow(via.policies.current, ask.team)
+        return seen if shadow is None else (*seen, shadow_row(decide(shadow, ask, lanes, via.learnt, via.traffic.forecast)))
 
     def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
         """The lanes that can serve this dialect; for a call that goes on from a stored answer, those of its backend."""
@@ -155,12 +168,15 @@ class Pipeline:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
         settings, number, last = self._via.settings, 0, TryNext(Overloaded("no lane can take the call right now"))
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
+        deadline = self._deadline(plan, policy)
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
             for ranked in tries:
+                if not self._may_try(plan, ranked, number, deadline):
+                    continue
                 number += 1
                 try:
-                    await self._attempt(plan, policy, ranked, number, client)
+                    await self._attempt(plan, policy, ranked, number, client, deadline)
                     return
                 except TryNext as refusal:
                     last = refusal
@@ -168,6 +184,8 @@ class Pipeline:
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 else TryNext(error)
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
+            if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
+                break
             if not again or wait_s is None or turn == settings.retries or client.gone:
                 break
             tries = again
@@ -179,7 +197,32 @@ class Pipeline:
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
 
-    async def _attempt(self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client) -> None:
+    def _deadline(self, plan: Plan, policy: Policy) -> float | None:
+        """By when (monotonic) the call must be answered; see `deadlines.py`."""
+        headers, klass = plan.call.headers, plan.decision.klass
+        asked = _number(headers.get("x-tollway-deadline-ms")) if policy.client_may.set_deadline else None
+        allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
+        if allowed_s is None:
+            return None
+        return time.monotonic() + allowed_s - (time.time_ns() // 1_000 - plan.call.at_us) / 1e6
+
+    def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
+        """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
+        backend has seen few."""
+        now, fleet = time.monotonic(), self._via.fleet
+        if made and deadline is not None and now > deadline - deadlines.LEAST_S:
+            return False
+        if not fleet.probes[ranked.lane.key].admit(now):
+            return False
+        budget = fleet.retries[ranked.lane.backend]
+        if made:
+            return budget.take(now)
+        budget.call(now, again_by_client=plan.call.headers.get("x-stainless-retry-count", "0") != "0")
+        return True
+
+    async def _attempt(
+        self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client, deadline: float | None
+    ) -> None:
         via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
@@ -200,7 +243,10 @@ class Pipeline:
             headers=_answer_headers(plan, ranked),
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
+            deadline=deadline,
         )
+        if target.data_only:
+            media.check(plan.call.body, media.prompt_places(plan.call.sketch.spans))
         booking.planned = caching.plan(
             via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
             render=attempt.request, first=number == 1,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
+from gateway.admission import Admission
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -12,6 +13,7 @@ from gateway.budgets import Budgets, Hold
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.lanes.traffic import Traffic
+from gateway.lanes.trial import Trials
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
@@ -57,6 +59,7 @@ class Services:
     index: PrefixIndex = field(default_factory=PrefixIndex)
     history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
+    trials: Trials = field(default_factory=Trials)
     learnt: Learnt | None = None
     """Names a class where neither client nor rule does; made by `tollway sensitivity train`."""
     stored: Stored
@@ -64,6 +67,7 @@ class Services:
     idempotency: Idempotency
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
+    admission: Admission = field(default_factory=Admission)
     house: FarHouse | None = None
     """Where this process is one of several workers."""
     draining: bool = False

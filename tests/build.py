@@ -55,7 +55,7 @@ def write_files(folder: Path, config: Mapping[str, Any], policies: Mapping[str, 
     for team, policy in policies.items():
         write_policy(folder, team, policy)
     path = folder / "tollway.yaml"
-    path.write_text(json.dumps({"policies": "teams", "prices": ["prices.toml"], "data": "data", **config}, indent=1))
+    path.write_text(json.dumps({"policies": "teams", "prices": ["prices.toml"], "data": "data", "unready_s": 0, **config}, indent=1))
     return path
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.core.errors import GatewayError, RequestTimeout
-from gateway.relay import BODY_BASE_S, BODY_S_PER_BYTE, READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
+from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
 from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
 
 STUCK_S = 60.0
@@ -101,7 +101,7 @@ class Turn(Client):
     """One request on a connection, and its answer. Stands in for uvicorn's cycle as far as the protocol looks at one."""
 
     __slots__ = (
-        "_chunks", "_dialect", "_front", "_head", "_size", "_timer", "_visit", "_whole", "disconnected", "keep_alive",
+        "_chunks", "_dialect", "_front", "_head", "_size", "_visit", "_whole", "disconnected", "keep_alive",
         "message_event", "path", "protocol", "response_complete",
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ class Turn(Client):
         super().__init__()
         self.protocol = protocol
         self.path = path
-        self.keep_alive = protocol.parser.should_keep_alive()
+        self.keep_alive = protocol.parser.should_keep_alive() and not front.draining
         self.response_complete = False
         self.disconnected = False
         self.message_event = _DEAF
@@ -120,7 +120,6 @@ class Turn(Client):
         self._whole = False
         self._head = b""
         """Of the answer, until it goes out with its first bytes."""
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def response_started(self) -> bool:
@@ -131,16 +130,12 @@ class Turn(Client):
     def begin(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
         """The head is there."""
         try:
-            visit = self._visit = self._front.enter(self.path, "POST", headers)
+            self._visit = self._front.enter(self.path, "POST", headers)
         except GatewayError as error:
             self._refuse(error)
             return
         if continues:
             self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        declared = visit.body_bytes
-        if declared is None or declared > 65_536:  # smaller ones come with the head, or very soon
-            most = self._front.max_body_bytes if declared is None else declared
-            self._timer = self.protocol.loop.call_later(BODY_BASE_S + most * BODY_S_PER_BYTE, self._too_slow)
 
     def take(self, data: bytes) -> None:
         """A piece of the body."""
@@ -157,7 +152,6 @@ class Turn(Client):
     def whole(self) -> None:
         """The body is there: the call begins."""
         self._whole = True
-        self._stop_timer()
         if self._visit is None:  # refused already; what came after it was read so that the client sees why
             if self.response_complete:
                 self.protocol.transport.close()
@@ -169,24 +163,17 @@ class Turn(Client):
 
     def lost(self) -> None:
         """The connection ended."""
-        self._stop_timer()
         if not self._whole and not self.ended:
             self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, ClientGone()))
         self._left()
 
-    def _too_slow(self) -> None:
-        self._timer = None
+    def too_slow(self) -> None:
+        """The body's time is up."""
         self._refuse(RequestTimeout("the request body did not arrive in time"))
 
     def _refuse(self, error: GatewayError) -> None:
         self._visit = None
-        self._stop_timer()
         self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, error))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # the answer
 
