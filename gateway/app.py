@@ -55,6 +55,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.shared import SharedIndex
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -316,6 +317,11 @@ async def _services(
         watch.start()
         live = Live(settings, services.fleet, wire)
         live.start()
+        sharing = None
+        if settings.redis_url is not None:
+            link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+            sharing = SharedIndex(services.index, link, settings.organisation)
+            await sharing.start()
         status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
@@ -325,6 +331,8 @@ async def _services(
             yield services
         finally:
             reload.cancel()
+            if sharing is not None:
+                await sharing.close()
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
             await live.close()

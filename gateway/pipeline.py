@@ -30,13 +30,13 @@ from gateway.core.errors import (
     ModelNotFound,
     Overloaded,
 )
-from gateway.dialects.parts import Conversation, Part, conversation
+from gateway.dialects.parts import Conversation, Part, assistant_text, conversation
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.lanes.trial import shadow_row
 from gateway.normalize import Normalized, View, normalize, note
-from gateway.prefix.chain import chain
+from gateway.prefix.chain import Chain, chain
 from gateway.relay import Client
 from gateway.services import Services
 from router_policies.globs import first_match, globs
@@ -101,7 +101,7 @@ class Pipeline:
         call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans)) if done.changes else call
         links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        cached = {lane.key: via.index.predict(team, lane.backend, links, call.at_us) for lane in lanes}
+        cached = self._cached(call, links, lanes)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
@@ -119,6 +119,16 @@ class Pipeline:
             parts=done.parts,
             output_cap=cap,
         )
+
+    def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
+        """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
+        via, team, pools = self._via, call.tenant.team, dict[str, int]()
+        for lane in lanes:
+            if lane.backend not in pools:
+                own = via.fleet.targets[lane.key].cache_salt
+                said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
+                pools[lane.backend] = via.index.predict(team, lane.backend, links, call.at_us, said)
+        return {lane.key: pools[lane.backend] for lane in lanes}
 
     def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
         """Every lane's figures, and what a shadow policy would have done."""
