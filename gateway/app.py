@@ -25,6 +25,7 @@ from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
 from gateway.admission import Admission, memory_limit
 from gateway.alerts.watch import AlertWatch
+from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
@@ -283,7 +284,8 @@ async def _services(
         known = People(await stores.people.load())
         stored = Stored(stores.memory)
         watch = Watch(stores.ring, stores.table, known, stores.people)
-        upstream = Upstream(transport or WireTransport())
+        wire = transport or WireTransport()
+        upstream = Upstream(wire)
         services = Services(
             settings=settings,
             keys=stores.ring,
@@ -314,6 +316,8 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        live = Live(settings, services.fleet, wire)
+        live.start()
         sharing = None
         if settings.redis_url is not None:
             link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
@@ -332,6 +336,7 @@ async def _services(
                 await sharing.close()
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
+            await live.close()
             await watch.close()
             await stored.close()
             await upstream.aclose()
