@@ -54,6 +54,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.shared import SharedIndex
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -181,7 +182,7 @@ async def _own_stores(
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
-            async with _budgets(settings, policies, ledger) as budgets:
+            async with _budgets(settings, policies, ring, ledger) as budgets:
                 yield _Stores(
                     table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
                     ledger=ledger, budgets=budgets, upkeep=upkeep,
@@ -202,7 +203,7 @@ async def _stores_of_house(
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
         try:
-            async with _budgets(settings, policies, ledger, house) as budgets:
+            async with _budgets(settings, policies, ring, ledger, house) as budgets:
                 yield _Stores(
                     table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
                     budgets=budgets, house=house,
@@ -250,7 +251,7 @@ def _alerts(settings: Settings, store: Store) -> AlertWatch:
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
-    async with _database(settings, _pepper(settings), demo_team) as (store, _, _, _):
+    async with _database(settings, _pepper(settings), demo_team) as (store, _, ring, _):
         journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
@@ -258,7 +259,8 @@ async def keep_house(settings: Settings, demo_team: str | None, control: socket.
         try:
             budgets = MemoryBudgets()
             house = House(store, journal, ledger, budgets)
-            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies))).past
+            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies)), ring.of_user).past
+            house.ring = ring
             await house.live(control)
         finally:
             books.close()
@@ -312,6 +314,11 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        sharing = None
+        if settings.redis_url is not None:
+            link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+            sharing = SharedIndex(services.index, link, settings.organisation)
+            await sharing.start()
         status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
@@ -321,6 +328,8 @@ async def _services(
             yield services
         finally:
             reload.cancel()
+            if sharing is not None:
+                await sharing.close()
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
             await watch.close()
@@ -336,11 +345,11 @@ def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
 
 @asynccontextmanager
 async def _budgets(
-    settings: Settings, policies: PolicyStore, ledger: SqlLedger, house: FarHouse | None = None
+    settings: Settings, policies: PolicyStore, ring: KeyRing, ledger: SqlLedger, house: FarHouse | None = None
 ) -> AsyncIterator[Budgets]:
     """In the store that replicas share, at the house of this process's siblings, or here."""
     books = reports.connect(settings.database_url)
-    spent = Spent(books, ledger.flush, partial(_aliases, policies))
+    spent = Spent(books, ledger.flush, partial(_aliases, policies), ring.of_user)
     budgets: Budgets
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)

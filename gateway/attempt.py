@@ -17,6 +17,7 @@ from gateway import dialects
 from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
 from gateway.backends.upstream import (
+    Body,
     Broken,
     Dropped,
     Stalled,
@@ -24,7 +25,6 @@ from gateway.backends.upstream import (
     Unanswered,
     Unreachable,
     Upstream,
-    chunks,
     incoming,
     outgoing,
     read,
@@ -223,25 +223,34 @@ class Attempt(msgspec.Struct, kw_only=True):
         outcome.produced = relay.produced
         headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]
         headers.append((b"cache-control", b"no-cache"))
-        unpaused = 0
+        behind = False
+
+        def take(chunk: bytes) -> bool:
+            """Runs in the moment in which the bytes come; False: the client must catch up, or nothing more is wanted."""
+            nonlocal behind
+            out = relay.feed(chunk)
+            if outcome.first_token_s is None and relay.started:
+                self._first_token()
+            if out:
+                if not client.started:
+                    if relay.observed.error is not None and not relay.started:
+                        return False
+                    client.begin(response.status, headers)
+                    if self.keepalive_s:
+                        client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
+                behind = not client.write(out)
+            return not (behind or relay.ended)
+
+        body = Body(response, self.stop)
         try:
-            async for chunk in chunks(response, self.stop):
-                out = relay.feed(chunk)
-                if outcome.first_token_s is None and relay.started:
-                    self._first_token()
-                if out:
-                    if not client.started:
-                        if relay.observed.error is not None and not relay.started:
-                            break
-                        await client.start(response.status, headers)
-                        if self.keepalive_s:
-                            client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
-                    await client.send(out)
+            while True:
+                await body.pump(take)
+                if not behind:
+                    break
+                behind = False
+                await client.drained()
                 if relay.ended:
                     break
-                unpaused += 1
-                if unpaused % 64 == 0:
-                    await asyncio.sleep(0)
             await self._end_of_stream(relay, client, response.status, headers)
         except Stopped:
             outcome.observed = relay.observed
@@ -252,7 +261,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             if not client.started:
                 if not relay.started:
                     raise
-                await client.start(response.status, headers)
+                client.begin(response.status, headers)
             await client.end(relay.fail(error))
 
     async def _end_of_stream(
@@ -270,7 +279,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             raise Unterminated("the model backend's answer ended in the middle")
         await self._settle("ok", None)
         if not client.started:
-            await client.start(status, headers)
+            client.begin(status, headers)
         client.complete = True
         await client.end(last)
 

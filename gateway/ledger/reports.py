@@ -139,6 +139,12 @@ class Reports:
             query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
         return int(self._reader.read(query)[0][0]["nanos"] or 0)
 
+    def spent_each(self, part: Slice) -> dict[str, int]:
+        """Nano-dollars of each attempt of a slice, corrections included, as far as costs are known."""
+        id = func.coalesce(C.corrects, C.id).label("attempt_id")
+        query = part.apply(select(id, func.sum(C.cost_nanos).label("nanos"))).group_by(id)
+        return {row["attempt_id"]: int(row["nanos"]) for row in self._reader.read(query)[0] if row["nanos"] is not None}
+
     def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:
         """Nano-dollars of those attempts that are booked, corrections included; None: not known."""
         found: dict[str, int | None] = {}
@@ -193,6 +199,15 @@ class Reports:
         query = select(LEDGER).where(C.run == run_id, C.kind == "verdict").order_by(C.at_us, C.id)
         found = [entry_of(row) for row in self._reader.read(query)[0]]
         return {e.subgoal or "": verdict_json(e) for e in found if team in (None, e.team)}
+
+    def runs(self, part: Slice | None = None, most: int = 200) -> list[Row]:
+        """Sums of the dearest runs."""
+        part = part or Slice()
+        (split,) = dimensions(("run",), part)
+        if found := rolled.plan(("run",), part):
+            rows = self._reader.read(rolled.dearest_query(split, part, found, self._reader.dialect, most))[0]
+            return [Row.of((split.text(row[split.sql.name]),), row) for row in rows]
+        return [row for row in self.spend(("run",), part).rows if row.key[0] is not None][:most]
 
     def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""

@@ -40,7 +40,7 @@ class DoorProtocol(HttpToolsProtocol):
             self._by_asgi()
             return
         turn = self.cycle = self._turn = Turn(self, self.config.app.front, path)  # type: ignore[union-attr]
-        turn.begin(self.headers, continues=self.expect_100_continue)
+        turn.head_came(self.headers, continues=self.expect_100_continue)
 
     def _hot_path(self) -> str | None:
         parser = self.parser
@@ -127,7 +127,7 @@ class Turn(Client):
 
     # the request
 
-    def begin(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
+    def head_came(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
         """The head is there."""
         try:
             self._visit = self._front.enter(self.path, "POST", headers)
@@ -177,21 +177,27 @@ class Turn(Client):
 
     # the answer
 
-    async def start(self, status: int, headers: Headers) -> None:
-        """The head goes out with the first bytes behind it."""
+    def begin(self, status: int, headers: Headers) -> None:
         self.started = True
         self._head = self._lines(status, headers) + b"transfer-encoding: chunked\r\n\r\n"
 
-    async def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
         if self.gone or not data:
-            return
+            return True
         protocol = self.protocol
         protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
         self._head = b""
         if self._pings is not None:
             self._sent_at = protocol.loop.time()
-        if protocol.flow.write_paused:
-            await self._drained()
+        return not protocol.flow.write_paused
+
+    async def drained(self) -> None:
+        """Waits for a slow reader, but not for ever."""
+        try:
+            async with asyncio.timeout(STUCK_S):
+                await self.protocol.flow.drain()
+        except TimeoutError:
+            self.protocol.transport.abort()
 
     async def end(self, data: bytes = b"") -> None:
         if self.ended:
@@ -226,14 +232,6 @@ class Turn(Client):
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         return b"".join(lines)
-
-    async def _drained(self) -> None:
-        """Waits for a slow reader, but not for ever."""
-        try:
-            async with asyncio.timeout(STUCK_S):
-                await self.protocol.flow.drain()
-        except TimeoutError:
-            self.protocol.transport.abort()
 
     def _over(self) -> None:
         self.close()
