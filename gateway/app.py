@@ -53,6 +53,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -280,6 +281,7 @@ async def _services(
             stored=stored,
             memory=stores.memory,
             idempotency=Idempotency(stores.memory),
+            progress=ProgressNotes(stores.journal),
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -303,6 +305,7 @@ async def _services(
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
         stored.start()
+        services.progress.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
@@ -311,6 +314,7 @@ async def _services(
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
             await watch.close()
+            await services.progress.close()
             await stored.close()
             await upstream.aclose()
             services.reports.close()

@@ -134,6 +134,22 @@ def test_kill_loses_no_answered_call(start: Start, site: Site) -> None:
     assert process.chat(chat_body(site.model, stream=True)).status_code == 200
 
 
+def test_a_killed_stream_is_booked_as_far_as_it_had_come(start: Start, site: Site) -> None:
+    """Its output is estimated from what the journal noted a second before."""
+    process, text = start(), "word " * 200
+    site.says(stream(*chat_stream(text)[:2], Gate()))
+    streams(process, site, 1)
+    until(lambda: site.requests[0].steps_sent == 2, "the stream")
+    time.sleep(2.5)
+    process.kill()
+    process.start()
+    (call,) = process.booked(site)
+    (attempt,) = call["attempts"]
+    assert (attempt["status"], attempt["tokens_from"]) == ("orphaned", "estimate")
+    assert 200 <= attempt["tokens"]["output"] <= 300
+    assert attempt["tokens"]["uncached"] > 0
+
+
 def test_a_start_on_the_same_data_knows_keys_and_calls(start: Start, site: Site) -> None:
     """Keys, revocations and entries survive."""
     process = start()
