@@ -22,6 +22,7 @@ from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
 from gateway.dialects.parts import Part
+from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
@@ -221,6 +222,8 @@ class Booking(msgspec.Struct, kw_only=True):
         elif outcome.status != "client_gone" and (outcome.http_status is None or outcome.http_status >= 500):
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
+        missed_it = missed_deadline(self.plan.decision, outcome.status == "ok", entry.first_token_ms, entry.total_ms)
+        via.trials.saw(via.policies.current, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
             via.index.learn(entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read)

@@ -32,6 +32,7 @@ from gateway.dialects.parts import Conversation, Part, conversation
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
+from gateway.lanes.trial import shadow_row
 from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import chain
 from gateway.relay import Client
@@ -57,7 +58,7 @@ class Pipeline:
     async def serve(self, call: Call, client: Client) -> None:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
         via = self._via
-        policy = via.policies.current.for_team(call.tenant.team)
+        policy = via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
         via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
@@ -106,12 +107,18 @@ class Pipeline:
             decision=decision,
             changes=done.changes,
             chain=links,
-            lanes_seen=_lanes_seen(decision),
+            lanes_seen=self._seen(decision, ask, lanes),
             prompt_tokens=prompt_tokens,
             cached=cached,
             parts=done.parts,
             output_cap=cap,
         )
+
+    def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
+        """Every lane's figures, and what a shadow policy would have done."""
+        via, seen = self._via, _lanes_seen(decision)
+        shadow = via.trials.shadow(via.policies.current, ask.team)
+        return seen if shadow is None else (*seen, shadow_row(decide(shadow, ask, lanes, via.learnt, via.traffic.forecast)))
 
     def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
         """The lanes that can serve this dialect; for a call that goes on from a stored answer, those of its backend."""

@@ -12,6 +12,7 @@ from gateway.budgets import Budgets, Hold
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
 from gateway.lanes.traffic import Traffic
+from gateway.lanes.trial import Trials
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
 from gateway.ledger.reports import Reports
@@ -58,6 +59,7 @@ class Services:
     index: PrefixIndex = field(default_factory=PrefixIndex)
     history: History = field(default_factory=History)
     traffic: Traffic = field(default_factory=Traffic)
+    trials: Trials = field(default_factory=Trials)
     learnt: Learnt | None = None
     """Names a class where neither client nor rule does; made by `tollway sensitivity train`."""
     stored: Stored

@@ -20,6 +20,7 @@ from router_policies.problems import BadFile, Problem, did_you_mean, nearest, pr
 from router_policies.rules import (
     Budget,
     Cache,
+    Canary,
     ClientMay,
     Downgrade,
     Klass,
@@ -60,6 +61,8 @@ class _Build:
         self._known_class(file.default_class, classes, ("default_class",))
         for project, own in file.projects.items():
             self._known_class(own.default_class, classes, ("projects", project, "default_class"))
+        if file.mode != "canary" and "canary" in file.model_fields_set:
+            self._say(("canary",), "needs `mode: canary`", at_key=True)
         models = self._models()
         if file.closed:
             self._closed()
@@ -70,7 +73,8 @@ class _Build:
         return Policy(
             team=file.team, version=_version(file, classes), description=file.description, file=self.document.file,
             classes=MappingProxyType(classes), default_class=file.default_class, models=models,
-            closed=file.closed,
+            closed=file.closed, mode=file.mode,
+            canary=Canary(**file.canary.model_dump()),
             projects=MappingProxyType({name: own.default_class for name, own in file.projects.items()}),
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
             normalize=_normalize(file), cache=Cache(**file.cache.model_dump()),

@@ -25,7 +25,7 @@ from router_policies.yaml_events import Document
 __all__ = ["BadFile", "PolicySet", "PolicyStore", "Problem", "json_schema", "load_file", "load_folder", "team_files"]
 
 MAX_FILES = 2_000
-NOT_INHERITED = frozenset({"team", "description", "extends", "tests"})
+NOT_INHERITED = frozenset({"team", "description", "extends", "tests", "mode", "canary"})
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -37,6 +37,7 @@ class PolicySet:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     default: Policy = field(default_factory=default_policy)
     version: str = ""
+    candidates: Mapping[str, Policy] = field(default_factory=dict)  # by team: files with `mode: shadow` or `mode: canary`
 
     def for_team(self, team: str) -> Policy:
         return self.policies.get(team) or self.default
@@ -59,21 +60,31 @@ def load_folder(folder: Path) -> PolicySet:
     problems: list[Problem] = []
     documents = _read_all(team_files(folder), problems)
     policies: dict[str, Policy] = {}
+    candidates: dict[str, Policy] = {}
     for name in documents:
         try:
             policy = _policy(name, documents)
         except BadFile as bad:
             problems += bad.problems
             continue
-        twin = policies.get(policy.team) if policy else None
-        if policy and twin:
-            at = documents[name].problem(("team",), f"team `{policy.team}` has a file already: {twin.file}")
+        if policy is None:
+            continue
+        kind = policies if policy.mode == "live" else candidates
+        if twin := kind.get(policy.team):
+            also = "" if policy.mode == "live" else " beside its live one"
+            at = documents[name].problem(("team",), f"team `{policy.team}` has a file already{also}: {twin.file}")
             problems.append(at)
-        elif policy:
-            policies[policy.team] = policy
+        else:
+            kind[policy.team] = policy
+    for candidate in candidates.values():
+        if candidate.team not in policies and not problems:
+            mark = documents[Path(candidate.file).name].problem(
+                ("mode",), f"team `{candidate.team}` has no live file that this one could stand beside"
+            )
+            problems.append(mark)
     if problems:
         raise BadFile(problems)
-    return _set_of(policies)
+    return _set_of(policies, candidates)
 
 
 def load_file(path: Path) -> Policy:
@@ -89,11 +100,15 @@ def load_file(path: Path) -> Policy:
     return policy
 
 
-def _set_of(policies: Mapping[str, Policy]) -> PolicySet:
+def _set_of(policies: Mapping[str, Policy], candidates: Mapping[str, Policy] = MappingProxyType({})) -> PolicySet:
     default = policies.get("default") or default_policy()
     versions = sorted(f"{team} {policy.version}" for team, policy in {**policies, "default": default}.items())
+    versions += sorted(f"{policy.mode} {team} {policy.version}" for team, policy in candidates.items())
     version = "sha256:" + hashlib.sha256("\n".join(versions).encode()).hexdigest()
-    return PolicySet(policies=MappingProxyType(dict(policies)), default=default, version=version)
+    return PolicySet(
+        policies=MappingProxyType(dict(policies)), default=default, version=version,
+        candidates=MappingProxyType(dict(candidates)),
+    )  # fmt: skip
 
 
 def _read_all(paths: list[Path], problems: list[Problem]) -> dict[str, Document]:

@@ -141,7 +141,6 @@ class Cache:
     plan: bool = True
     hold_out: float = 0.02
     fan_out_wait_ms: float = 10_000.0
-    keep_warm_usd_per_day: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +163,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """How much a canary decides, and what rolls it back."""
+
+    share: float = 0.1
+    max_cost_rise: float = 0.1
+    max_miss_rise: float = 0.02
+    min_calls: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTest:
     """One entry of a file's `tests:`; `expect` has only what the author wrote."""
 
@@ -182,6 +191,8 @@ class Policy:
     classes: Mapping[str, Klass]
     default_class: str = "standard"
     projects: Mapping[str, str] = field(default_factory=dict)  # project -> its default class
+    mode: Literal["live", "shadow", "canary"] = "live"
+    canary: Canary = field(default_factory=Canary)
     closed: bool = False  # every backend and model is named in the file
     description: str = ""
     file: str = ""

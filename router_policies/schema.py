@@ -167,8 +167,6 @@ class CachePart(_Part):
     """Share of sessions left unplanned, so that savings are measured."""
     fan_out_wait_ms: Annotated[float, Field(ge=0, le=120_000, allow_inf_nan=False)] = 10_000.0
     """Longest wait of calls that come together with a cold prefix in common for the one that writes it; 0: none."""
-    keep_warm_usd_per_day: Usd = Decimal(0)
-    """What may be spent in a day on calls that only keep prefixes from expiring; 0: there are none."""
 
 
 class RatePart(_Part):
@@ -211,6 +209,17 @@ class ProjectPart(_Part):
 class BackendsPart(_Part):
     allow: list[Pattern] = Field(default=["*"], min_length=1, max_length=MANY)
     """Backends the team's calls may go to, as patterns; default: all."""
+
+
+class CanaryPart(_Part):
+    share: Share = 0.1
+    """Share of runs, or of calls without a run, that this file decides."""
+    max_cost_rise: Share = 0.1
+    """Rolled back when a call costs this much more than under the live file, and chance does not explain a rise."""
+    max_miss_rise: Share = 0.02
+    """Rolled back when the share of missed deadlines and failures is higher by this much."""
+    min_calls: Count = 100
+    """Calls on either side before anything is concluded."""
 
 
 class GivenPart(_Part):
@@ -263,6 +272,10 @@ class TeamFile(_Part):
     """The team's name, as keys are created for it."""
     description: Text = ""
     """For people."""
+    mode: Literal["live", "shadow", "canary"] = "live"
+    """shadow: decides beside the team's live file and is only recorded; canary: decides a share of its calls."""
+    canary: CanaryPart = CanaryPart()
+    """With `mode: canary`: how large a share, and what rolls it back."""
     extends: str | None = None
     """Another file of the same folder; what stands here wins over what stands there."""
     models: ModelsPart = ModelsPart()

@@ -21,7 +21,7 @@ from gateway.planner import marks
 from gateway.planner.caches import BREAKPOINT, MARK, CacheRules, rules_of
 from gateway.planner.choice import Choice, Rates, Segment, least, mean_cost
 from gateway.planner.cohorts import Cohorts, Leader
-from gateway.planner.held import Held
+from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
 from gateway.planner.reuse import ReuseBook
@@ -32,7 +32,7 @@ _log = logging.getLogger("tollway")
 _SLOW_S = 300.0
 _BYTES_PER_TOKEN = 4.0
 _LEARN_SHARE = 0.1
-_RANK = {"end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "head": 5, "tools": 6}
+_RANK = {"end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "branch": 5, "head": 6, "tools": 7}
 
 RatesOf = Callable[[str, str, str | None], Mapping[str, int] | None]
 """(provider, model, tier) -> the price row's rates in force, by their names there; None: no row."""
@@ -89,6 +89,7 @@ class Planner:
     rates_of: RatesOf
     reuse: ReuseBook = field(default_factory=ReuseBook)
     held: Held = field(default_factory=Held)
+    seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
@@ -152,12 +153,14 @@ class Planner:
         rates = self._rates(backend, rules)
         if rates is None:
             return base
+        if rules.mark is None and rules.lifetime_field is None:
+            return self._together(page, backend, rules, rates, base)
         client, app = (asker.domain, asker.client, backend.model), str(page.keys[0])
         seen, waited_s = self.reuse.came(page.keys, now_us) if first else (-1, 0.0)
         held = self.held.deepest(backend.pool, page.keys, now_us)
         under_way = max(seen, held) >= page.opening
         end_kind = "opening" if not under_way else "slow" if waited_s > _SLOW_S else "turn"
-        found = places(page, end_kind, held)
+        found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
         if not found:
             return base
         if first:
@@ -181,9 +184,18 @@ class Planner:
         stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
         if rules.lifetime_field:
             return _lifetime(stored, segments, held_place, rates, rules, base)
-        if rules.mark is None:
-            return replace(base, stored=stored[reach:])
         return _marks(page, found, stored, least(segments, held_place, rates, reach), held_place, reach, rules, base)
+
+    def _together(self, page: Page, backend: Backend, rules: CacheRules, rates: Rates, base: Planned) -> Planned:
+        """Nothing can be asked for; what the provider stores by itself matters only to calls that come together."""
+        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
+        life_s = next(iter(rules.lives.values()))
+        stored = [Stored(place.key, life_s, round(place.end_bytes / ratio)) for place in places(page, "opening", -1)]
+        return replace(
+            base,
+            stored=[each for each in stored if each.tokens >= rules.minimum_tokens],
+            saving_usd=(rates.writes[0] - rates.read) * rates.input_usd,
+        )
 
     def _has(self, pool: str, place: Place, held: int, now_us: int) -> bool:
         """Whether the cache has the prefix that ends there; `held` is the last whole part that it has."""

@@ -5,6 +5,29 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 
+class Seen:
+    """Prefixes that were sent before, stored or not: where two prompts part is where a third may want to read."""
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._keys: OrderedDict[int, None] = OrderedDict()
+
+    def deepest(self, keys: Sequence[int]) -> int:
+        """Index of the longest of these prefixes that was sent before (-1: none), and notes them all as sent."""
+        known = self._keys
+        index = len(keys) - 1
+        while index >= 0 and keys[index] not in known:
+            index -= 1
+        for key in keys[index + 1 :]:
+            known[key] = None
+        for key in keys[: index + 1]:
+            known[key] = None
+            known.move_to_end(key)
+        while len(known) > self._most:
+            known.popitem(last=False)
+        return index
+
+
 class Held:
     """Stored prefixes by pool; a pool is what shares one cache."""
 

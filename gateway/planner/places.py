@@ -65,8 +65,9 @@ class Place:
     block: int = -1
 
 
-def places(page: Page, end_kind: str, held: int) -> list[Place]:
-    """In the order in which the prompt is rendered. `held`: index of the part up to which the cache has it (-1: none)."""
+def places(page: Page, end_kind: str, held: int, sent: int = -1) -> list[Place]:
+    """In the order in which the prompt is rendered. `held`: index of the part up to which the cache has it, `sent`: up to which
+    an earlier request had it (-1: none)."""
     first, last = page.first_message, len(page.parts) - 1
     fields = [part.field for part in page.parts[:first]]
     anthropic = page.dialect == "anthropic_messages"
@@ -82,7 +83,9 @@ def places(page: Page, end_kind: str, held: int) -> list[Place]:
         found.append(_after(page, "system", end_of_system))
     if held > end_of_system and held < last:
         found.append(_after(page, "turn", held))
-    elif last - 1 > end_of_system and held < last - 1:
+    if max(end_of_system, held) < sent < last - 1:
+        found.append(_after(page, "branch", sent))
+    if held <= end_of_system < last - 1:
         found.append(_after(page, "before", last - 1))
     if last > end_of_system:
         found += _inside(page, "before", last)

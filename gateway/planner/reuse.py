@@ -16,7 +16,7 @@ EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
 """Ends of the classes of waiting time; each lifetime of a cache is one of them."""
 _ENDLESS = len(EDGES_S)
 _SOON = (0.30, 0.60, 0.85, 0.90, 0.95, 0.97, 1.0)
-_SURELY = {"tools": 0.8, "system": 0.8, "head": 0.8, "turn": 0.85, "slow": 0.7, "opening": 0.6, "before": 0.6}
+_SURELY = {"tools": 0.8, "system": 0.8, "head": 0.8, "turn": 0.85, "slow": 0.7, "opening": 0.6, "before": 0.6, "branch": 0.8}
 _PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 4.0
 _MOST_SEEN = 512.0
 """Older experience counts half each time this many outcomes are reached."""
@@ -111,10 +111,11 @@ class ReuseBook:
         """Notes that these prefixes were asked for; the deepest one known (-1: none), and how long it had waited, seconds."""
         self._grow_old(now_us)
         deepest, waited_s = -1, 0.0
+        waiting = self._waiting
         for index, key in enumerate(keys):
-            known = self._waiting.pop(key, None)
-            if known is None:
+            if key not in waiting:
                 continue
+            known = waiting.pop(key)
             deepest, waited_s = index, (now_us - known.since_us) / 1e6
             for reuse in (known.by_app, known.by_client):
                 reuse.move(known.place, None)

@@ -1,7 +1,7 @@
 """What our marks wrote is known until it expires; reading starts its own lifetime again."""
 from __future__ import annotations
 
-from gateway.planner.held import Held
+from gateway.planner.held import Held, Seen
 
 S = 1_000_000
 
@@ -31,3 +31,13 @@ def test_it_is_bounded_and_forgets() -> None:
     assert len(held) == 3
     held.forget("p", 8)
     assert not held.has("p", 8, 0)
+
+
+def test_where_an_earlier_prompt_parted_is_known() -> None:
+    seen = Seen(most=6)
+    assert seen.deepest([1, 2, 3]) == -1
+    assert seen.deepest([1, 2, 4]) == 1
+    assert seen.deepest([1, 2, 3, 5]) == 2
+    for n in range(10, 30):
+        seen.deepest([n])
+    assert seen.deepest([1, 2]) == -1

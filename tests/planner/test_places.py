@@ -52,6 +52,11 @@ def test_what_the_cache_holds_is_a_place() -> None:
     assert [(place.kind, place.part) for place in places(one, "end", 3)] == [("system", 0), ("turn", 3), ("end", 5)]
 
 
+def test_where_an_earlier_prompt_parted_is_a_place() -> None:
+    one = page({"system": "s", "messages": say("a", "b", "c", "d", "e")}, "anthropic_messages")
+    assert [(place.kind, place.part) for place in places(one, "end", -1, 2)] == [("system", 0), ("branch", 2), ("before", 4), ("end", 5)]
+
+
 def test_the_order_of_fields_in_the_json_does_not_matter() -> None:
     body = {"tools": TOOLS, "system": "s", "messages": say("a", "b", "c")}
     first, second = page(body, "anthropic_messages"), page(body, "anthropic_messages", tools_last=True)

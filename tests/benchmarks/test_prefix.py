@@ -1,0 +1,79 @@
+"""The prefix benchmark's own parts: its bound is one, its traffic repeats, and a short run goes through."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import prefix_traces
+from benchmarks.prefix import FAMILIES, measure, prices_of, untouched
+from benchmarks.prefix_oracle import Prices, bound
+from benchmarks.prefix_traces import Call, Trace
+from benchmarks.prefix_traffic import traffic
+from benchmarks.providers.prompt import Block, Prompt
+from benchmarks.providers.rules import PROVIDERS
+from gateway.demo.sessions import Session
+
+CLAUDE = Prices(read=0.1, writes={300.0: 1.25, 3600.0: 2.0})
+SESSIONS = [
+    Session(id=f"s{n}", tools=[{"type": "function", "function": {"name": f"t{k}", "description": "d" * 1000, "parameters": {"type": "object"}}} for k in range(4)],
+            messages=[{"role": "system", "content": "rules " * 500}] + [{"role": ("user", "assistant")[k % 2], "content": f"{n} {k} " + "words " * 60} for k in range(9)],
+            turns=[2, 4, 6, 8, 10])
+    for n in range(3)
+]  # fmt: skip
+
+
+def one_block(*times_s: float) -> list[tuple[float, Prompt]]:
+    return [(at_s, Prompt((Block(b"x", 2_000, None, 1, "messages"),))) for at_s in times_s]
+
+
+@pytest.mark.parametrize(("times_s", "per_token"), [
+    pytest.param((0,), 1.0, id="once: not stored"),
+    pytest.param((0, 200), 1.35, id="soon again: five minutes"),
+    pytest.param((0, 1000), 2.0, id="later again: an hour is too dear for one read"),
+    pytest.param((0, 1000, 2000, 3000), 2.3, id="later again and again: an hour"),
+    pytest.param((0, 9000), 2.0, id="too late for either"),
+])  # fmt: skip
+def test_the_bound_knows_the_future(times_s: tuple[float, ...], per_token: float) -> None:
+    assert bound(one_block(*times_s), CLAUDE) == pytest.approx(2_000 * per_token)
+
+
+@given(st.lists(st.floats(1, 8000), min_size=1, max_size=12))
+def test_no_fixed_plan_beats_the_bound(gaps_s: list[float]) -> None:
+    times, at_s = [], 0.0
+    for gap_s in gaps_s:
+        at_s += gap_s
+        times.append(at_s)
+    trace = Trace("t", tuple(Call(at_s, (("a", 1_500), (f"own {n}", 600))) for n, at_s in enumerate(times)))
+    found = prefix_traces.regret(trace)
+    assert found.bound <= min(found.planned, found.always_5m, found.always_1h, found.never) + 1e-6
+
+
+def test_traffic_is_the_same_each_time_and_spoils_what_it_says() -> None:
+    for family in FAMILIES:
+        first, second = traffic(family, SESSIONS), traffic(family, SESSIONS)
+        assert first == second
+        assert [one.at_s for one in first] == sorted(one.at_s for one in first)
+        assert (family.spoil is None) == all(one.body == one.clean for one in first)
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai-5.6"])
+def test_a_short_run_saves_most_of_what_can_be_saved(name: str) -> None:
+    """Real gateway, simulated provider."""
+    plain = [family for family in FAMILIES if family.name == "plain"]
+    [found] = list(measure(SESSIONS, [PROVIDERS[name]], plain))
+    assert found.requests == 15
+    assert found.to_untouched < 1.01
+    assert found.saving is None or found.saving > 0.9
+    assert found.untouched == untouched(PROVIDERS[name], traffic(plain[0], SESSIONS), prices_of(PROVIDERS[name]), plain[0])
+
+
+def test_traces_are_read(tmp_path: Path) -> None:
+    (tmp_path / "mooncake_x.jsonl").write_text(json.dumps({"timestamp": 5, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}))
+    (tmp_path / "azure_y.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n")
+    found = {trace.name: trace.calls for trace in prefix_traces.traces(tmp_path)}
+    assert found["mooncake_x"] == (Call(0.005, (("1", 512), ("2", 188))),)
+    assert found["azure_y x1"][0].blocks == (("system", 1_500), ("call 0", 3_308))
