@@ -19,7 +19,7 @@ DASHBOARD_PORT ?= 8501
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint bench peers browser lock clean screenshots
+.PHONY: help setup run demo test lint bench soak chaos peers browser lock clean screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,12 @@ lint: $(READY) ## ruff, mypy --strict, import layers
 
 bench: $(READY) ## the benchmarks that stand behind the figures in README and docs
 	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(READY) ## the contract C1-C27, what is reached against what is promised, at full length (ARGS="C8 C12" for some)
+	$(BIN)/python -m benchmarks.contract --long $(ARGS)
+
+chaos: $(READY) ## the same in a few minutes, each experiment short
+	$(BIN)/python -m benchmarks.contract $(ARGS)
 
 peers: $(PEERS)/.ready ## transformers and llama.cpp, for `python -m benchmarks.engine`
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
+from dashboard.app import PAGES
 from tests.dashboard.browser import chromium, dashboard
 from tests.ledger.generate import entries, write
 
@@ -30,7 +31,7 @@ def main() -> None:
         with dashboard(url) as address, chromium() as browser:
             for page in SHOWN:
                 shoot(browser, address, page, args.out / f"{page}.png")
-            for page in ("overview", "spend", "latency", "caching", "calls") if args.all else ():
+            for page in [title.lower() for title in PAGES] if args.all else ():
                 shoot(browser, address, page, args.out / f"{page}-light.png")
                 shoot(browser, address, page, args.out / f"{page}-dark.png", dark=True)
                 shoot(browser, address, page, args.out / f"{page}-narrow.png", width=400)

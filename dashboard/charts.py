@@ -145,7 +145,7 @@ def grid(points: Sequence[Point], unit: str) -> alt.Chart:
     """A heat map. A point: `x`, `y`, `value`, `exact`."""
     colour = alt.Color("value:Q", scale=alt.Scale(scheme="viridis"), legend=alt.Legend(title=None, orient="right", tickCount=4))
     chart: alt.Chart = _chart(points).mark_rect(stroke="white", strokeWidth=0.5, strokeOpacity=0.4).encode(
-        alt.X("x:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
+        alt.X("x:O", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
         alt.Y("y:O", title=None, axis=alt.Axis(ticks=False, labelLimit=160)),
         colour,
         tooltip=[alt.Tooltip("y:N", title="row"), alt.Tooltip("x:N", title="column"), alt.Tooltip("exact:N", title=unit)],

@@ -16,6 +16,7 @@ import streamlit as st
 from gateway.access.keys import digest, key_id
 from gateway.ledger import budget_use, reports
 from gateway.ledger.budget_use import Limit, Use
+from gateway.ledger.misses import Cause
 from gateway.ledger.reports import (
     BadQuery,
     Bar,
@@ -36,7 +37,7 @@ from gateway.ledger.reports import (
 __all__ = [
     "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Limit", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Use",
     "Viewer", "alerts", "call", "call_list", "day_range", "decisions", "extent", "histogram", "instant", "latency", "limits",
-    "micros", "now_us", "rolled", "run", "run_calls", "runs", "spend", "status", "uses", "values", "verify",
+    "micros", "misses", "now_us", "rolled", "run", "run_calls", "runs", "spend", "status", "uses", "values", "verify",
 ]  # fmt: skip
 
 KEEP_S = 4
@@ -132,8 +133,23 @@ def decisions(part: Slice, limit: int) -> list[dict[str, Any]]:
     return _decisions(database_url(), part, limit)
 
 
+@st.cache_data(ttl=60, max_entries=32, show_spinner=False)
+def _misses(url: str, part: Slice) -> list[Cause]:
+    return _reports(url).misses(part)
+
+
+def misses(part: Slice) -> list[Cause]:
+    """What missed prefixes cost, by cause, the dearest first."""
+    return _misses(database_url(), part)
+
+
 def runs(part: Slice) -> list[Row]:
-    return [row for row in spend(("run",), part).rows if row.key[0] is not None][:200]
+    return _runs(database_url(), part)
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=32, show_spinner=False)
+def _runs(url: str, part: Slice) -> list[Row]:
+    return _reports(url).runs(part)
 
 
 def run(run_id: str, viewer: Viewer) -> dict[str, Any] | None:

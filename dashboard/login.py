@@ -36,6 +36,7 @@ def _form(expired: bool) -> None:
     _, middle, _ = st.columns([1, 2, 1])
     with middle, st.form("login"):
         st.subheader("Tollway", anchor=False)
+        st.caption("Please log in to see your team's figures.")
         if expired:
             st.warning("This key is no longer valid.")
         secret = st.text_input("Gateway key", type="password", autocomplete="off", help="An admin's key shows all teams.")

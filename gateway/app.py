@@ -23,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
+from gateway.admission import Admission, memory_limit
 from gateway.alerts.watch import AlertWatch
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
@@ -53,6 +54,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.shared import SharedIndex
 from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
@@ -63,6 +65,7 @@ from gateway.watch import Watch
 from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
 from gateway.web import admin, books, errors, health, people, routes, watched
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
+from gateway.web.guard import Limits
 from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
@@ -79,10 +82,17 @@ _log = logging.getLogger("tollway")
 class Gateway:
     """The ASGI application; `front` is its door for model calls, once it has started."""
 
-    def __init__(self, inner: Litestar, passthrough: Iterable[str]) -> None:
+    def __init__(self, inner: Litestar, passthrough: Iterable[str], limits: Limits) -> None:
         self.front: Front | None = None
+        self.services: Services | None = None
+        self.limits = limits
         self._inner = inner
         self._passthrough = passthrough
+
+    def drain(self) -> None:
+        """From now on `/readyz` says no and every answer ends its connection; calls are still taken."""
+        if self.services is not None and self.front is not None:
+            self.services.draining = self.front.draining = True
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._passthrough):
@@ -109,10 +119,13 @@ def build(
             holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
             servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+            gateway.services = services
+            services.admission.start()
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
             app.state.services, sign_in.people = services, services.people
             yield
             services.draining = True
+            services.admission.stop()
 
     sign_in = SignIn(settings.login)
     inner = Litestar(
@@ -134,7 +147,7 @@ def build(
         logging_config=None,
     )
 
-    gateway = Gateway(inner, settings.passthrough)
+    gateway = Gateway(inner, settings.passthrough, Limits(settings.max_connections, settings.max_connections_per_address))
     return gateway
 
 
@@ -297,10 +310,16 @@ async def _services(
             history=History(settings.explain_mb << 20),
             learnt=_learnt(settings.data),
             house=stores.house,
+            admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
         )
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        sharing = None
+        if settings.redis_url is not None:
+            link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+            sharing = SharedIndex(services.index, link, settings.organisation)
+            await sharing.start()
         status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
@@ -311,6 +330,8 @@ async def _services(
             yield services
         finally:
             reload.cancel()
+            if sharing is not None:
+                await sharing.close()
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
             await watch.close()

@@ -17,6 +17,7 @@ from gateway import dialects
 from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
 from gateway.backends.upstream import (
+    Body,
     Broken,
     Dropped,
     Stalled,
@@ -24,14 +25,13 @@ from gateway.backends.upstream import (
     Unanswered,
     Unreachable,
     Upstream,
-    chunks,
     incoming,
     outgoing,
     read,
     retry_after_s,
 )
 from gateway.core.call import Call
-from gateway.core.errors import GatewayError, UpstreamError
+from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.core.outcome import Observed, Status
 from gateway.relay import Client
 
@@ -93,11 +93,14 @@ class Attempt(msgspec.Struct, kw_only=True):
     stop_on_hang_up: bool = True
     keepalive_s: float = 0.0
     """Silence in a stream after which the client gets a ping; 0 is never."""
+    deadline: float | None = None
+    """By when (monotonic) the answer must have come, of a stream its first byte."""
     begun: Callable[[], None] | None = None
     """Called when the answer's first token has come."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
+    _late: bool = False
 
     def request(self) -> bytes:
         """The body that goes upstream. Raises `BadRequest` for what the backend's dialect cannot say."""
@@ -115,6 +118,22 @@ class Attempt(msgspec.Struct, kw_only=True):
     async def run(self, request: bytes, upstream: Upstream, client: Client) -> None:
         """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""
         self._began = time.perf_counter()
+        if self.deadline is None:
+            await self._run(request, upstream, client)
+            return
+        left_s = max(self.deadline - time.monotonic(), 0.0)
+        timer = asyncio.get_running_loop().call_later(left_s, self._time_is_up, client)
+        try:
+            await self._run(request, upstream, client)
+        finally:
+            timer.cancel()
+
+    def _time_is_up(self, client: Client) -> None:
+        if not client.started:
+            self._late = True
+            self.stop.set()
+
+    async def _run(self, request: bytes, upstream: Upstream, client: Client) -> None:
         if self.stop_on_hang_up:
             client.on_gone(self.stop.set)
             if client.gone:
@@ -123,7 +142,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             response = await upstream.send(self.target, request, self._request_headers(), self.stop)
         except Stopped as stopped:
             self.outcome.sent = stopped.sent
-            await self._settle("client_gone", "the client left before an answer")
+            await self._stopped("the client left before an answer")
             return
         except (Unreachable, Dropped) as error:
             raise await self._next("failed", error) from error
@@ -182,7 +201,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             self._first_token()
             body, observed = dialects.answer(self.call.dialect, self.target.dialect, raw, self.call.sketch)
         except Stopped:
-            await self._settle("client_gone", "the client left")
+            await self._stopped("the client left")
             return
         except GatewayError as error:
             await self._settle(_status_of(error), str(error))
@@ -204,36 +223,45 @@ class Attempt(msgspec.Struct, kw_only=True):
         outcome.produced = relay.produced
         headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]
         headers.append((b"cache-control", b"no-cache"))
-        unpaused = 0
+        behind = False
+
+        def take(chunk: bytes) -> bool:
+            """Runs in the moment in which the bytes come; False: the client must catch up, or nothing more is wanted."""
+            nonlocal behind
+            out = relay.feed(chunk)
+            if outcome.first_token_s is None and relay.started:
+                self._first_token()
+            if out:
+                if not client.started:
+                    if relay.observed.error is not None and not relay.started:
+                        return False
+                    client.begin(response.status, headers)
+                    if self.keepalive_s:
+                        client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
+                behind = not client.write(out)
+            return not (behind or relay.ended)
+
+        body = Body(response, self.stop)
         try:
-            async for chunk in chunks(response, self.stop):
-                out = relay.feed(chunk)
-                if outcome.first_token_s is None and relay.started:
-                    self._first_token()
-                if out:
-                    if not client.started:
-                        if relay.observed.error is not None and not relay.started:
-                            break
-                        await client.start(response.status, headers)
-                        if self.keepalive_s:
-                            client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
-                    await client.send(out)
+            while True:
+                await body.pump(take)
+                if not behind:
+                    break
+                behind = False
+                await client.drained()
                 if relay.ended:
                     break
-                unpaused += 1
-                if unpaused % 64 == 0:
-                    await asyncio.sleep(0)
             await self._end_of_stream(relay, client, response.status, headers)
         except Stopped:
             outcome.observed = relay.observed
-            await self._settle("client_gone", "the client left")
+            await self._stopped("the client left")
         except GatewayError as error:
             outcome.observed = relay.observed
             await self._settle(_status_of(error), str(error))
             if not client.started:
                 if not relay.started:
                     raise
-                await client.start(response.status, headers)
+                client.begin(response.status, headers)
             await client.end(relay.fail(error))
 
     async def _end_of_stream(
@@ -251,7 +279,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             raise Unterminated("the model backend's answer ended in the middle")
         await self._settle("ok", None)
         if not client.started:
-            await client.start(status, headers)
+            client.begin(status, headers)
         client.complete = True
         await client.end(last)
 
@@ -259,6 +287,15 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     def _request_headers(self) -> list[tuple[bytes, bytes]]:
         return outgoing(self.target, self.call.headers, same_dialect=self.call.dialect == self.target.dialect)
+
+    async def _stopped(self, why: str) -> None:
+        """Ended from our side: the client left, or its time is up. Raises `DeadlineExceeded`."""
+        if not self._late:
+            await self._settle("client_gone", why)
+            return
+        late = DeadlineExceeded("the call's deadline passed before the model backend had answered")
+        await self._settle("sent_unanswered" if self.outcome.sent or self.outcome.http_status else "failed", str(late))
+        raise late
 
     def _first_token(self) -> None:
         self.outcome.first_token_s = time.perf_counter() - self._began
@@ -276,6 +313,12 @@ class Attempt(msgspec.Struct, kw_only=True):
         await self._settle(status, str(error))
         again = answer is not None or isinstance(error, Unreachable)
         return TryNext(error, answer, again=again, retry_after_s=self.outcome.retry_after_s)
+
+
+class DeadlineExceeded(UpstreamTimeout):
+    """The least of what the class, the client and its library allow was over."""
+
+    code = "deadline_exceeded"
 
 
 class Unterminated(UpstreamError):

@@ -226,7 +226,12 @@ class Booking(msgspec.Struct, kw_only=True):
         via.trials.saw(via.policies.current, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
-            via.index.learn(entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read)
+            answer = None
+            if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
+                answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
+            via.index.learn(
+                entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer
+            )
             missed.note(via.history, self.plan.call, chain, entry.upstream_model, tokens, pool=target.pool)
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
         if target.dialect == _STORING and outcome.observed.response_id:

@@ -178,13 +178,16 @@ class Recording(Client):
     def ping(self, every_s: float, data: bytes) -> None:
         self._to.ping(every_s, data)
 
-    async def start(self, status: int, headers: Headers) -> None:
+    def begin(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, headers
-        await self._to.start(status, headers)
+        self._to.begin(status, headers)
 
-    async def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
         self._keep(data)
-        await self._to.send(data)
+        return self._to.write(data)
+
+    async def drained(self) -> None:
+        await self._to.drained()
 
     async def end(self, data: bytes = b"") -> None:
         self._keep(data)

@@ -17,7 +17,7 @@ from gateway import late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
-from gateway.backends.upstream import Stopped, chunks, incoming, outgoing, read
+from gateway.backends.upstream import Body, Stopped, incoming, outgoing, read
 from gateway.booking import Booking, Plan
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
@@ -182,10 +182,8 @@ class _Exchange:
         reader = recognise.Reader(kind, {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers})
         try:
             if kind.startswith(_STREAMS) or int(header(response, b"content-length") or _WHOLE_BYTES + 1) > _WHOLE_BYTES:
-                await self.client.start(status, headers)
-                async for chunk in chunks(response, self.stop):
-                    reader.feed(chunk)
-                    await self.client.send(chunk)
+                self.client.begin(status, headers)
+                await self._stream(response, reader)
                 await self._settle(reader)
                 await self.client.end()
                 return
@@ -196,6 +194,20 @@ class _Exchange:
         finally:
             self.outcome.observed = reader.observed
             await response.aclose()
+
+    async def _stream(self, response: Answer, reader: recognise.Reader) -> None:
+        behind, body = True, Body(response, self.stop)
+
+        def take(chunk: bytes) -> bool:
+            nonlocal behind
+            reader.feed(chunk)
+            behind = not self.client.write(chunk)
+            return not behind
+
+        while behind:
+            behind = False
+            await body.pump(take)
+            await self.client.drained()
 
     async def _settle(self, reader: recognise.Reader) -> Sequence[tuple[bytes, bytes]]:
         reader.finish()

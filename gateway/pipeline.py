@@ -15,8 +15,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import caching, dialects
+from gateway import caching, deadlines, dialects
+from gateway.admission import is_patient
 from gateway.attempt import Attempt, Outcome, TryNext
+from gateway.backends import media
 from gateway.booking import Booking, Plan
 from gateway.core import levers
 from gateway.core.call import Call
@@ -28,13 +30,13 @@ from gateway.core.errors import (
     ModelNotFound,
     Overloaded,
 )
-from gateway.dialects.parts import Conversation, Part, conversation
+from gateway.dialects.parts import Conversation, Part, assistant_text, conversation
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.lanes.trial import shadow_row
 from gateway.normalize import Normalized, View, normalize, note
-from gateway.prefix.chain import chain
+from gateway.prefix.chain import Chain, chain
 from gateway.relay import Client
 from gateway.services import Services
 from router_policies.globs import first_match, globs
@@ -59,6 +61,9 @@ class Pipeline:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
         via = self._via
         policy = via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
+        admission, patient = via.admission, is_patient(policy, call.headers.get("x-tollway-class"))
+        if not admission.may_enter(patient=patient):
+            await admission.wait(patient=patient)
         via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
@@ -70,6 +75,7 @@ class Pipeline:
                 await self._counted(plan, policy, client)
         finally:
             via.traffic.ended(call.run)
+            admission.leave()
 
     async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
         self._via.metrics.in_flight += 1
@@ -95,7 +101,7 @@ class Pipeline:
         call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans)) if done.changes else call
         links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        cached = {lane.key: via.index.predict(team, lane.backend, links, call.at_us) for lane in lanes}
+        cached = self._cached(call, links, lanes)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
@@ -113,6 +119,16 @@ class Pipeline:
             parts=done.parts,
             output_cap=cap,
         )
+
+    def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
+        """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
+        via, team, pools = self._via, call.tenant.team, dict[str, int]()
+        for lane in lanes:
+            if lane.backend not in pools:
+                own = via.fleet.targets[lane.key].cache_salt
+                said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
+                pools[lane.backend] = via.index.predict(team, lane.backend, links, call.at_us, said)
+        return {lane.key: pools[lane.backend] for lane in lanes}
 
     def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
         """Every lane's figures, and what a shadow policy would have done."""
@@ -162,12 +178,15 @@ class Pipeline:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
         settings, number, last = self._via.settings, 0, TryNext(Overloaded("no lane can take the call right now"))
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
+        deadline = self._deadline(plan, policy)
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
             for ranked in tries:
+                if not self._may_try(plan, ranked, number, deadline):
+                    continue
                 number += 1
                 try:
-                    await self._attempt(plan, policy, ranked, number, client)
+                    await self._attempt(plan, policy, ranked, number, client, deadline)
                     return
                 except TryNext as refusal:
                     last = refusal
@@ -175,6 +194,8 @@ class Pipeline:
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 else TryNext(error)
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
+            if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
+                break
             if not again or wait_s is None or turn == settings.retries or client.gone:
                 break
             tries = again
@@ -186,7 +207,32 @@ class Pipeline:
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
 
-    async def _attempt(self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client) -> None:
+    def _deadline(self, plan: Plan, policy: Policy) -> float | None:
+        """By when (monotonic) the call must be answered; see `deadlines.py`."""
+        headers, klass = plan.call.headers, plan.decision.klass
+        asked = _number(headers.get("x-tollway-deadline-ms")) if policy.client_may.set_deadline else None
+        allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
+        if allowed_s is None:
+            return None
+        return time.monotonic() + allowed_s - (time.time_ns() // 1_000 - plan.call.at_us) / 1e6
+
+    def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
+        """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
+        backend has seen few."""
+        now, fleet = time.monotonic(), self._via.fleet
+        if made and deadline is not None and now > deadline - deadlines.LEAST_S:
+            return False
+        if not fleet.probes[ranked.lane.key].admit(now):
+            return False
+        budget = fleet.retries[ranked.lane.backend]
+        if made:
+            return budget.take(now)
+        budget.call(now, again_by_client=plan.call.headers.get("x-stainless-retry-count", "0") != "0")
+        return True
+
+    async def _attempt(
+        self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client, deadline: float | None
+    ) -> None:
         via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
@@ -207,7 +253,10 @@ class Pipeline:
             headers=_answer_headers(plan, ranked),
             stop_on_hang_up=policy.hang_up == "cancel",
             keepalive_s=via.settings.keepalive_ms / 1e3,
+            deadline=deadline,
         )
+        if target.data_only:
+            media.check(plan.call.body, media.prompt_places(plan.call.sketch.spans))
         booking.planned = caching.plan(
             via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
             render=attempt.request, first=number == 1,

@@ -62,7 +62,8 @@ class Client:
         while not (self.ended or self.gone):
             left_s = self._sent_at + every_s - time.monotonic()
             if left_s <= 0:
-                await self.send(data)
+                if not self.write(data):
+                    await self.drained()
             else:
                 await asyncio.sleep(left_s)
 
@@ -73,10 +74,16 @@ class Client:
             if self._on_gone is not None:
                 self._on_gone()
 
-    async def start(self, status: int, headers: Headers) -> None:
+    def begin(self, status: int, headers: Headers) -> None:
+        """An answer in pieces starts; its head goes out with the first of them."""
         raise NotImplementedError
 
-    async def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
+        """Sends a piece. False: `drained` is to be awaited before the next."""
+        raise NotImplementedError
+
+    async def drained(self) -> None:
+        """Returns when the client has taken enough of what was written."""
         raise NotImplementedError
 
     async def end(self, data: bytes = b"") -> None:
@@ -96,13 +103,15 @@ class Client:
 class AsgiClient(Client):
     """A client behind any ASGI server."""
 
-    __slots__ = ("_receive", "_send", "_unread", "_watch")
+    __slots__ = ("_receive", "_send", "_unread", "_waiting", "_watch")
 
     def __init__(self, receive: Receive, send: Send) -> None:
         super().__init__()
         self._receive = receive
         self._send = send
         self._unread = False
+        self._waiting: list[dict[str, Any]] = []
+        """Messages that are written and not sent yet."""
         self._watch: asyncio.Task[None] | None = None
 
     async def body(self, limit_bytes: int, declared: int | None) -> bytes:
@@ -160,35 +169,39 @@ class AsgiClient(Client):
             pass
         self._left()
 
-    async def start(self, status: int, headers: Headers) -> None:
+    def begin(self, status: int, headers: Headers) -> None:
         self.started = True
-        if not self.gone:
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self._waiting.append({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
+        self._waiting.append({"type": "http.response.body", "body": data, "more_body": True})
+        return False
+
+    async def drained(self) -> None:
         self._sent_at = time.monotonic()
-        if not self.gone:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            if not self.gone:
+                await self._send(message)
 
     async def end(self, data: bytes = b"") -> None:
-        """Sends the last bytes; the exchange is over."""
         if self.ended:
             return
         self.ended = True
-        if not self.gone:
-            await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        self._waiting.append({"type": "http.response.body", "body": data, "more_body": False})
+        await self.drained()
         self.close()
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """A whole answer at once."""
         headers = [*headers, (b"content-length", b"%d" % len(body))]
         if self._unread:
-            await self.start(status, [*headers, (b"connection", b"close")])
-            await self.send(body)
+            self.begin(status, [*headers, (b"connection", b"close")])
+            self.write(body)
+            await self.drained()
             await self._read_on()
             await self.end()
         else:
-            await self.start(status, headers)
+            self.begin(status, headers)
             await self.end(body)
 
     def close(self) -> None:

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
+from types import FrameType
 
 import click
 import uvicorn
@@ -19,7 +20,7 @@ from gateway import app, settings
 from gateway.ledger.schema import SchemaError
 from gateway.metering.rows import PriceFileError
 from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
-from gateway.web.guard import GuardedProtocol
+from gateway.web.guard import GuardedProtocol, is_loopback
 from gateway.workers.far import Seat, Worker
 from gateway.workers.supervisor import Supervisor
 from router_policies import strict_yaml
@@ -44,7 +45,8 @@ def read_settings(config: Path | None, data: Path | None, embedded_url: str | No
         file = File() if config is None else strict_yaml.load(config, File)
         folder = Path.cwd() if config is None else config.parent
         if embedded_url is not None:
-            file = file.model_copy(update={"backends": {EMBEDDED_BACKEND: embedded(embedded_url), **file.backends}})
+            backends = {EMBEDDED_BACKEND: embedded(embedded_url), **file.backends}
+            file = file.model_copy(update={"backends": backends, "unready_s": 0.0})
         if data is not None:
             file = file.model_copy(update={"data": str(data.resolve())})
         if not file.backends:
@@ -94,7 +96,7 @@ def run(config: Settings, host: str, port: int, demo_team: str | None, workers: 
         )
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    seat = None if workers == 1 else Seat(workers=workers, worker=Worker(drain=lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    seat = None if workers == 1 else Seat(workers=workers, worker=Worker())
     try:
         asgi = app.build(config, demo_team=demo_team, seat=seat)
         asyncio.run(app.check(config))
@@ -108,13 +110,13 @@ def run(config: Settings, host: str, port: int, demo_team: str | None, workers: 
     if seat is not None:
         sys.exit(_supervise(config, host, port, demo_team, asgi, seat))
     sock = bind(host, port, "--port")
-    _serve(asgi, config.drain_s, sock)
+    _serve(asgi, config, sock)
 
 
-def _serve(asgi: app.Gateway, drain_s: float, sock: socket.socket) -> None:
+def _serve(asgi: app.Gateway, config: Settings, sock: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when all is over; it has been obeyed then
         signal.signal(number, lambda *_: None)
-    server(asgi, drain_s).run(sockets=[sock])
+    server(asgi, config.drain_s, config.unready_s).run(sockets=[sock])
 
 
 def _supervise(config: Settings, host: str, port: int, demo_team: str | None, asgi: app.Gateway, seat: Seat) -> int:
@@ -130,21 +132,42 @@ def _supervise(config: Settings, host: str, port: int, demo_team: str | None, as
 
     def worker(number: int, listening: socket.socket, link: socket.socket) -> None:
         seat.sock = link
-        _serve(asgi, config.drain_s, listening)
+        _serve(asgi, config, listening)
 
-    return Supervisor((first, *rest), house, worker, config.drain_s + _STOP_SLACK_S).run(seat.workers)
+    return Supervisor((first, *rest), house, worker, config.unready_s + config.drain_s + _STOP_SLACK_S).run(seat.workers)
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host == "localhost" or (host != "" and is_loopback(host))
 
 
-def server(asgi: app.Gateway, drain_s: float) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """Leaves in two steps: for `unready_s` it only says that it will, so that a balancer can stop sending; then it closes its
+    door and waits for open answers. A second signal skips the first step."""
+
+    def __init__(self, config: uvicorn.Config, gateway: app.Gateway, unready_s: float) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._unready_s = unready_s
+        self._closes_at: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._closes_at is not None or not self._unready_s or not self.started:
+            self._gateway.drain()
+            super().handle_exit(sig, frame)
+            return
+        self._captured_signals.append(sig)
+        self._closes_at = time.monotonic() + self._unready_s
+        self._gateway.drain()
+
+    async def on_tick(self, counter: int) -> bool:
+        leaves = self._closes_at is not None and time.monotonic() >= self._closes_at
+        return await super().on_tick(counter) or leaves
+
+
+def server(asgi: app.Gateway, drain_s: float, unready_s: float = 0.0) -> Server:
     """The HTTP server, as tests run it too."""
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
             asgi,
             loop="uvloop",
@@ -155,5 +178,7 @@ def server(asgi: app.Gateway, drain_s: float) -> uvicorn.Server:
             server_header=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(drain_s),
-        )
+        ),
+        asgi,
+        unready_s,
     )

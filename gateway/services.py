@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
+from gateway.admission import Admission
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -68,6 +69,7 @@ class Services:
     progress: ProgressNotes
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
+    admission: Admission = field(default_factory=Admission)
     house: FarHouse | None = None
     """Where this process is one of several workers."""
     draining: bool = False

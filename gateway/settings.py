@@ -115,6 +115,11 @@ class BackendSettings(_Part):
     connect_timeout_ms: Ms = 5_000.0
     first_byte_timeout_ms: Ms = Field(600_000.0, description="longest wait for the answer's headers")
     idle_timeout_ms: Ms = Field(60_000.0, description="longest silence between two chunks of an answer")
+    media_urls: Literal["pass", "refuse"] | None = Field(
+        None,
+        description="addresses of pictures and files in a prompt: pass them on, or refuse all but data:; default: refuse where "
+        "the backend's own address is inside our network, for it would fetch from there",
+    )
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
 
     @model_validator(mode="after")
@@ -256,6 +261,19 @@ class File(_Part):
     journal_max_mib: int = Field(
         4096, ge=64, description="most that the journal may hold while the database does not take it; then new calls get 503"
     )
+    unready_s: float = Field(
+        1.0, ge=0, le=600,
+        description="after SIGTERM, how long calls are still taken while /readyz says no: a balancer's check interval",
+    )  # fmt: skip
+    max_connections: int = Field(12_000, gt=0, description="client connections of one process; more are closed")
+    max_connections_per_address: int = Field(
+        200, gt=0, description="of one client address, loopback excepted; raise it behind a balancer"
+    )
+    memory_max_mib: int | None = Field(
+        None, gt=0,
+        description="memory of one process: above 80 % batch calls are refused, above 95 % all new ones; default: what the "
+        "system allows, divided among the workers",
+    )  # fmt: skip
     drain_s: float = Field(30.0, gt=0, description="how long open answers may go on after SIGTERM")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -293,6 +311,10 @@ class Settings(BaseModel):
     durability: Literal["process", "power"]
     journal_max_mib: int
     drain_s: float
+    unready_s: float
+    max_connections: int
+    max_connections_per_address: int
+    memory_max_mib: int | None
     log_level: str
 
 
@@ -339,6 +361,10 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         durability=file.durability,
         journal_max_mib=file.journal_max_mib,
         drain_s=file.drain_s,
+        unready_s=file.unready_s,
+        max_connections=file.max_connections,
+        max_connections_per_address=file.max_connections_per_address,
+        memory_max_mib=file.memory_max_mib,
         log_level=file.log_level,
     )
 

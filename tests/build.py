@@ -45,7 +45,10 @@ PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}, "explore": 0}
 
 def backend(site: Site, dialect: str = "openai", **fields: Any) -> dict[str, Any]:
     """A backend in `tollway.yaml` that speaks to a site."""
-    return {"dialect": dialect, "url": site.url, "key": "env:PROVIDER_KEY", "provider": "test", "models": [site.model], **fields}
+    patient = {"connect_timeout_ms": 20_000}  # a busy machine is no dead backend
+    return {
+        "dialect": dialect, "url": site.url, "key": "env:PROVIDER_KEY", "provider": "test", "models": [site.model], **patient, **fields,
+    }  # fmt: skip
 
 
 def write_files(folder: Path, config: Mapping[str, Any], policies: Mapping[str, Any], prices: str = PRICES) -> Path:
@@ -55,7 +58,7 @@ def write_files(folder: Path, config: Mapping[str, Any], policies: Mapping[str, 
     for team, policy in policies.items():
         write_policy(folder, team, policy)
     path = folder / "tollway.yaml"
-    path.write_text(json.dumps({"policies": "teams", "prices": ["prices.toml"], "data": "data", **config}, indent=1))
+    path.write_text(json.dumps({"policies": "teams", "prices": ["prices.toml"], "data": "data", "unready_s": 0, **config}, indent=1))
     return path
 
 

@@ -47,7 +47,7 @@ def sites(upstream: Upstream) -> dict[str, list[Site]]:
 def gateway(sites: dict[str, list[Site]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The shared gateway: a backend for each site, two teams. Tests get sites from `openai` and `anthropic`."""
     backends = {
-        site.name: backend(site, dialect, first_byte_timeout_ms=1500, idle_timeout_ms=700, connect_timeout_ms=2000)
+        site.name: backend(site, dialect, first_byte_timeout_ms=1500, idle_timeout_ms=700)
         for dialect, several in sites.items()
         for site in several
     }

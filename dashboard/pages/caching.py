@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -10,6 +11,7 @@ from dashboard.charts import Point
 from dashboard.data import Row, Viewer
 from dashboard.view import View, buckets
 
+MEND_US = 2 * 86_400_000_000
 SPLITS = ("team", "model", "lane", "client", "key")
 SHOWN = ("cache share", "saved", "cost", "cost if uncached", "uncached", "cache read", "cache write", "calls")
 
@@ -37,6 +39,10 @@ def page(view: View, viewer: Viewer) -> None:
     with right:
         parts.heading("Why prefixes missed")
         _misses(data.spend(("miss",), view.part).rows)
+    parts.heading("What to mend first")
+    _mend(view)
+    parts.heading("Written and never read: teams whose writes cost more than reads saved")
+    _wasted(data.spend(("team", "model"), view.part).rows)
     parts.heading("All figures")
     parts.table((by,), rows, "caching", SHOWN)
 
@@ -78,6 +84,33 @@ def _predicted(found: Sequence[Row], by: str) -> None:
     numbers = {name: st.column_config.NumberColumn(format="localized") for name in counts}
     true = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1)
     st.dataframe(rows, hide_index=True, column_config={**numbers, "came true": true}, key="predicted-table")
+
+
+def _mend(view: View) -> None:
+    """Places in prompts that made them miss, with what mending each brings; of the last days, for it reads single entries."""
+    until = min(view.part.until_us, data.now_us())
+    since = max(view.part.since_us, until - MEND_US)
+    rows = [cause.json(until - since) for cause in data.misses(replace(view.part, since_us=since, until_us=until))[:20]]
+    if not rows:
+        st.caption("No prefix of the last two days of this range missed a cache that should have held it.")
+        return
+    shown = [{**row, "usd_a_month": None if row["usd_a_month"] is None else float(row["usd_a_month"])} for row in rows]
+    order = ("team", "client", "model", "kind", "path", "calls", "usd_a_month", "advice", "example")
+    money = {"usd_a_month": st.column_config.NumberColumn("$ a month", format="$%.2f")}
+    st.dataframe(shown, hide_index=True, column_config=money, column_order=order, key="mend-table")
+    st.caption("Of the last two days of the range. The page Calls finds the example, `tollway why` shows the place.")
+    parts.download(rows, list(rows[0]), "mend")
+
+
+def _wasted(found: Sequence[Row]) -> None:
+    """Where caching cost money: `saved` is below nothing."""
+    rows = [row for row in found if row.cache_write and row.saved_nanos is not None and row.saved_nanos < 0]
+    if not rows:
+        st.success("No team pays more for writing to a cache than it saves by reading.", icon=":material/check_circle:")
+        return
+    rows.sort(key=lambda row: row.saved_nanos or 0)
+    parts.table(("team", "model"), rows, "wasted", ("saved", "cache write", "cache read", "cost", "calls"))
+    st.caption("Longer lifetimes, fewer marks or a prompt that begins the same bring reads; else leave the marks out.")
 
 
 def _misses(found: Sequence[Row]) -> None:

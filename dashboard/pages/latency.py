@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -9,6 +10,7 @@ from dashboard import charts, data, format, parts
 from dashboard.data import Of, Quantiles, Viewer
 from dashboard.view import View, buckets
 
+WEEK_US = 7 * 86_400_000_000
 MEASURES: Mapping[Of, str] = {"first_token": "First token", "total": "Whole answer", "per_token": "Per generated token"}
 
 
@@ -32,6 +34,13 @@ def page(view: View, viewer: Viewer) -> None:
         st.altair_chart(charts.histogram(data.histogram(("lane",), view.part, of)), alt=f"Histogram of {MEASURES[of]} by lane")
     parts.heading(f"p95 per {view.bucket}")
     _over_time(view, data.latency((view.bucket, "lane"), view.part, of))
+    left, right = st.columns(2, gap="large")
+    with left:
+        parts.heading("Worst p95 by hour of the day, last week of the range")
+        _by_hour(view, of)
+    with right:
+        parts.heading("p95 by length of the prompt, in tokens, and lane")
+        _by_prompt(view, of)
     parts.heading("All figures, in milliseconds")
     _table(found)
 
@@ -51,6 +60,31 @@ def _over_time(view: View, found: Sequence[Quantiles]) -> None:
     ]  # fmt: skip
     ticks = buckets(view, (q.key[0] for q in found))
     st.altair_chart(charts.lines(points, ticks, "lane", "ms"), alt=f"p95 per {view.bucket} by lane")
+
+
+def _by_hour(view: View, of: Of) -> None:
+    """A heat map: the worst p95 that an hour of the clock had in the last week of the range."""
+    until = min(view.part.until_us, data.now_us())
+    part = replace(view.part, since_us=max(view.part.since_us, until - WEEK_US), until_us=until)
+    worst: dict[tuple[str, str], Quantiles] = {}
+    for q in data.latency(("hour", "lane"), part, of):
+        cell = (charts.name(q.key[0])[11:13], charts.name(q.key[1]))
+        if cell not in worst or q.p95 > worst[cell].p95:
+            worst[cell] = q
+    points = [
+        {"x": hour, "y": lane, "value": q.p95, "exact": f"worst p95 {format.ms(q.p95)}, {q.count:,} attempts in that hour"}
+        for (hour, lane), q in worst.items()
+    ]
+    st.altair_chart(charts.grid(points, "ms"), alt="Worst p95 by hour of the day and lane")
+
+
+def _by_prompt(view: View, of: Of) -> None:
+    points = [
+        {"x": charts.name(q.key[0]).partition(": ")[2], "y": charts.name(q.key[1]), "value": q.p95, "order": q.key[0],
+         "exact": f"p95 {format.ms(q.p95)}, p50 {format.ms(q.p50)}, {q.count:,} attempts"}
+        for q in data.latency(("prompt", "lane"), view.part, of)
+    ]  # fmt: skip
+    st.altair_chart(charts.grid(points, "ms"), alt="p95 by length of the prompt and lane")
 
 
 def _table(found: Sequence[Quantiles]) -> None:

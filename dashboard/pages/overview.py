@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import charts, data, format, parts
+from dashboard import advice, charts, data, format, parts
 from dashboard.data import Row, Viewer
 from dashboard.view import View, buckets
 
@@ -14,6 +14,7 @@ def page(view: View, viewer: Viewer) -> None:
     now = data.spend((), view.part).total
     _money(view, now)
     _speed(view, now)
+    _next(view)
     left, right = st.columns([3, 2], gap="large")
     with left:
         parts.heading(f"Spend per {view.bucket}")
@@ -30,6 +31,22 @@ def page(view: View, viewer: Viewer) -> None:
         found = data.latency(("lane", "class"), view.part)
         st.altair_chart(charts.spread(found), alt="First token, p50 to p95, by lane and class")
     parts.unpriced(now)
+
+
+def _next(view: View) -> None:
+    """What to do next, the dearest first, with what it would bring in a month of this pace."""
+    days = max((view.part.until_us - max(view.part.since_us, 1)) / 86_400e6, 1 / 24) if view.part.since_us else None
+    if days is None:
+        return
+    parts.heading("What to do next")
+    found = advice.found(data.spend(("team", "model"), view.part).rows, data.spend(("team",), view.part).rows, 30 / days)
+    for column, item in zip(st.columns(3), found[:3], strict=False):
+        with column.container(border=True):
+            st.text(item.title)
+            st.caption(f"about {format.plain(format.usd(item.monthly_nanos))} a month")
+            st.text(item.text)
+    if not found:
+        st.success("Caches hit, all is priced, little is retried: nothing to mend.", icon=":material/check_circle:")
 
 
 def _money(view: View, now: Row) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import httptools
 import httpx
 
-from gateway.backends.http import NoAnswer, Request
+from gateway.backends.http import NoAnswer, Request, Take
 
 _MAX_HEAD_BYTES = 64 * 1024
 _HIGH_WATER_BYTES = 64 * 1024
+_FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class Connection(asyncio.Protocol):
@@ -36,7 +37,6 @@ class Connection(asyncio.Protocol):
     def start(self, exchange: Exchange, head: bytes, body: bytes) -> None:
         assert self._transport is not None
         self.exchange = exchange
-        self._parser = httptools.HttpResponseParser(self)
         self._head_bytes, self._in_head = 0, True
         if len(body) < 32_768:
             self._transport.write(head + body)
@@ -134,14 +134,19 @@ class Connection(asyncio.Protocol):
 
 
 class Exchange:
-    """One request and its answer; iterating gives the body as it comes, joined as far as it has come."""
+    """One request and its answer; `pump` hands each piece of its body on in the moment in which it comes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> None:
         self.status = 0
         """0 until the headers are there."""
         self.headers: list[tuple[bytes, bytes]] = []
         self.until_close = False
-        self.read_timeout_s = request.read_timeout_s
+        self._read_timeout_s = request.read_timeout_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._quiet_since_s = 0.0
+        self._take: Take | None = None
+        self._thrown: Exception | None = None
+        """What `take` raised."""
         self._loop = loop
         self._connection = connection
         self._stop = request.stop
@@ -157,16 +162,28 @@ class Exchange:
 
     def head_done(self, status: int) -> None:
         self.status = status
-        names = {name for name, _ in self.headers}
-        self.until_close = not names & {b"content-length", b"transfer-encoding"} and status not in (204, 304)
+        self.until_close = status not in (204, 304) and not any([name in _FRAMING for name, _ in self.headers])
         self._wake()
 
     def body(self, data: bytes) -> None:
+        if self._take is not None:
+            self._hand_on(data)
+            return
         self._chunks.append(data)
         self._buffered_bytes += len(data)
         if self._buffered_bytes > _HIGH_WATER_BYTES and not self._paused:
             self._paused = True
             self._connection.pause()
+        self._wake()
+
+    def _hand_on(self, data: bytes) -> None:
+        self._quiet_since_s = self._loop.time()
+        try:
+            if self._take is not None and self._take(data):
+                return
+        except Exception as error:  # the reader's, not the connection's
+            self._thrown = error
+        self._take = None
         self._wake()
 
     def done(self) -> None:
@@ -198,23 +215,36 @@ class Exchange:
                 raise self._error
             await self._wait()
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while True:
-            if self._chunks:
-                return self._take()
-            if self._error is not None:
-                raise self._error
-            if self._finished:
-                raise StopAsyncIteration
-            await self._wait()
+    async def pump(self, take: Take) -> None:
+        """Calls `take` with each piece until it gives False or the body ends. Raises what that raises, and transport errors."""
+        while self._chunks:
+            if not take(self._joined()):
+                return
+        if self._error is None and not self._finished:
+            self._take = take
+            try:
+                await self._wait()
+            finally:
+                self._take = None
+        if self._thrown is not None:
+            thrown, self._thrown = self._thrown, None
+            raise thrown
+        if self._error is not None:
+            raise self._error
 
     async def aclose(self) -> None:
         self.abort()
 
-    def _take(self) -> bytes:
+    @property
+    def read_timeout_s(self) -> float | None:
+        return self._read_timeout_s
+
+    @read_timeout_s.setter
+    def read_timeout_s(self, seconds: float | None) -> None:
+        self._read_timeout_s = seconds
+        self._stop_timer()
+
+    def _joined(self) -> bytes:
         chunks = self._chunks
         data = chunks.popleft() if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
@@ -226,18 +256,31 @@ class Exchange:
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()
-        timer = None if self.read_timeout_s is None else self._loop.call_later(self.read_timeout_s, self._timed_out)
+        self._quiet_since_s = self._loop.time()
+        if self._timer is None and self._read_timeout_s is not None:
+            self._timer = self._loop.call_later(self._read_timeout_s, self._look_at_clock)
         try:
             await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
 
-    def _timed_out(self) -> None:
+    def _look_at_clock(self) -> None:
+        """One timer for all waits of an exchange: it may go off early and is then set again."""
+        self._timer = None
+        if self._waiter is None or self._read_timeout_s is None:
+            return
+        left_s = self._quiet_since_s + self._read_timeout_s - self._loop.time()
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._look_at_clock)
+            return
         self._connection.exchange = None
         self._connection.abort()
         self.fail(httpx.ReadTimeout("no bytes in time"))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -245,3 +288,4 @@ class Exchange:
 
     def _unwatch(self) -> None:
         self._stop.watch(None)
+        self._stop_timer()

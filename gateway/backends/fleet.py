@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.backends.http import Address
+from gateway.backends.media import is_inside
 from gateway.backends.probe import LaneProbe
+from gateway.backends.retries import RetryBudget
 from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
 from gateway.settings import BackendSettings, LaneSettings, Settings
@@ -47,6 +49,8 @@ class Target:
     idle_timeout_s: float
     cache_salt: bool
     batch: bool = False
+    data_only: bool = False
+    """Whether pictures and files must come as data: URLs."""
     pool: str
     """What shares one prefix cache: all lanes of a backend."""
     base: str = ""
@@ -71,6 +75,7 @@ class Fleet:
         self._backends = settings.backends
         self.targets: dict[str, Target] = {}
         self.probes: dict[str, LaneProbe] = {}
+        self.retries = {name: RetryBudget() for name in settings.backends}
         self._roads: dict[tuple[str, str], Target] = {}
         for name, backend in settings.backends.items():
             for lane, how in backend.lanes.items():
@@ -201,10 +206,17 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         idle_timeout_s=backend.idle_timeout_ms / 1e3,
         cache_salt=backend.cache_salt,
         batch=how.batch,
+        data_only=_data_only(backend),
         pool=name,
         base=backend.url,
         apis=backend.apis,
     )
+
+
+def _data_only(backend: BackendSettings) -> bool:
+    if backend.media_urls is not None:
+        return backend.media_urls == "refuse"
+    return is_inside(Address.of(backend.url).origin[1])
 
 
 def _headers(backend: BackendSettings, key: Secret | None) -> tuple[tuple[bytes, bytes], ...]:

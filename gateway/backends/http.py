@@ -6,7 +6,7 @@ was sent. Why not httpx's `Request` and `Response`: making and reading them was 
 """
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,8 @@ import httpx
 RawHeaders = Sequence[tuple[bytes, bytes]]
 Origin = tuple[str, str, int]
 """Scheme, host, port."""
+Take = Callable[[bytes], bool]
+"""Gets a piece of a body at once; False: no more for the moment."""
 
 
 class NoAnswer(httpx.RemoteProtocolError):
@@ -75,7 +77,7 @@ class Request:
 
 
 class Answer(Protocol):
-    """An answer whose headers are there and whose body comes by iterating; header names are lower case."""
+    """An answer whose headers are there and whose body comes by `pump`; header names are lower case."""
 
     read_timeout_s: float | None
     """Longest silence between two chunks; may be set at any time."""
@@ -86,7 +88,9 @@ class Answer(Protocol):
     @property
     def headers(self) -> RawHeaders: ...
 
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def pump(self, take: Take) -> None:
+        """The body to `take`, piece by piece in the moment in which it comes, until that gives False or the body ends."""
+        ...
 
     async def aclose(self) -> None:
         """Drops the connection, unless the body was read to its end."""
@@ -139,12 +143,14 @@ class _HttpxAnswer:
         self.read_timeout_s: float | None = None
         self._answer = answer
         self._stop = stop
+        self._body = answer.aiter_raw()
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._answer.aiter_raw():
+    async def pump(self, take: Take) -> None:
+        async for chunk in self._body:
             if self._stop.is_set:
                 raise httpx.ReadError("stopped")
-            yield chunk
+            if not take(chunk):
+                return
 
     async def aclose(self) -> None:
         await self._answer.aclose()

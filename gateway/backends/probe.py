@@ -1,19 +1,19 @@
 """What lanes are like right now: calls in flight, how fast lately, whether one is to be left alone.
 
 Speeds are learnt per lane (`router_policies/live.py`) from the configured first guesses on. A lane that refuses (429, 503,
-529) cools for as long as it asks; one that fails repeatedly cools for a while.
+529) cools for as long as it asks; one that fails is left alone by its breaker.
 """
 from __future__ import annotations
 
 import time
 
+from gateway.backends.breaker import Breaker
 from gateway.lanes.load import Load, backlog_s
 from gateway.settings import LaneSettings
 from router_policies.live import LaneFigures, Prior
 
 _COOL_S = 5.0
 _MAX_COOL_S = 60.0
-_FAILURES_TO_COOL = 3
 
 
 class LaneProbe:
@@ -32,7 +32,7 @@ class LaneProbe:
             how.ms_per_output_token / 1e3, how.spread,
         )  # fmt: skip
         self.figures = LaneFigures(self.prior)
-        self._failures = 0
+        self._breaker = Breaker()
         self._cooled_until = 0.0
         self._why = ""
 
@@ -47,7 +47,14 @@ class LaneProbe:
         """Why no call should go there now (`now` is monotonic seconds), or None."""
         if now < self._cooled_until:
             return f"{self._why}; left alone for {self._cooled_until - now:.0f} s more"
+        wait_s = self._breaker.wait_s(now)
+        if wait_s:
+            return f"{self._why}; tried again in {wait_s:.1f} s"
         return None
+
+    def admit(self, now: float) -> bool:
+        """Whether an attempt may begin: of a lane that fails, one call a second."""
+        return self._breaker.admit(now)
 
     def cooled_for_s(self, now: float) -> float:
         return max(self._cooled_until - now, 0.0)
@@ -57,7 +64,7 @@ class LaneProbe:
         backlog_s: float = 0.0,
     ) -> None:  # fmt: skip
         """An answer came whole. `first_token_s`: None where it did not stream; `backlog_s`: the queue that was expected."""
-        self._failures = 0
+        self._breaker.answered(time.monotonic())
         if uncached_tokens is not None and output_tokens is not None:
             self.figures.saw(
                 uncached_tokens=uncached_tokens, output_tokens=output_tokens, first_token_s=first_token_s, total_s=total_s,
@@ -65,10 +72,9 @@ class LaneProbe:
             )  # fmt: skip
 
     def failed(self, why: str) -> None:
-        """An attempt failed by the backend's fault; the third in a row cools the lane."""
-        self._failures += 1
-        if self._failures >= _FAILURES_TO_COOL:
-            self.cool(why, _COOL_S)
+        """An attempt failed by the backend's fault."""
+        self._why = why
+        self._breaker.failed(time.monotonic())
 
     def cool(self, why: str, seconds: float | None) -> None:
         """The lane asked to be left alone, for `seconds` if it said how long."""

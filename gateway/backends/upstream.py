@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import httpx
 
 from gateway.backends.fleet import Target
-from gateway.backends.http import Answer, NoAnswer, RawHeaders, Request, Stop, Transport, header
+from gateway.backends.http import Answer, NoAnswer, RawHeaders, Request, Stop, Take, Transport, header
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -35,6 +36,7 @@ _COME_BACK = frozenset({
 })  # fmt: skip
 _COME_BACK_PREFIXES = (b"x-ratelimit-", b"anthropic-")
 _USUAL_CONNECTION = frozenset({"keep-alive", "close"})
+Inflate = Callable[[bytes], Iterator[bytes]]
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -104,32 +106,58 @@ class Upstream:
         await self._transport.aclose()
 
 
-async def chunks(answer: Answer, stop: Stop) -> AsyncIterator[bytes]:
-    """The answer's body as it comes, inflated if the backend packed it all the same. Raises `Broken`, `Stalled`, `Stopped`."""
-    inflate = _inflater(header(answer, b"content-encoding"))
-    try:
-        async for chunk in answer:
-            if inflate is None:
-                yield chunk
-            else:
-                for piece in inflate(chunk):
-                    yield piece
-    except httpx.ReadTimeout as error:
-        raise _unless(stop, Stalled("the model backend fell silent in the middle of its answer")) from error
-    except httpx.TransportError as error:
-        raise _unless(stop, Broken("the model backend broke off in the middle of its answer")) from error
-    except zlib.error as error:
-        raise UpstreamError("the model backend's answer cannot be unpacked") from error
+class Body:
+    """An answer's body, inflated if the backend packed it all the same. Raises `UpstreamError` for an unknown packing."""
+
+    __slots__ = ("_answer", "_inflate", "_left", "_stop")
+
+    def __init__(self, answer: Answer, stop: Stop) -> None:
+        self._answer = answer
+        self._stop = stop
+        self._inflate = _inflater(header(answer, b"content-encoding"))
+        self._left: deque[bytes] = deque()
+        """Inflated and not taken yet."""
+
+    async def pump(self, take: Take) -> None:
+        """The body to `take`, each piece in the moment in which it comes, until that gives False (then this may be called
+        again) or the body ends. Raises `Broken`, `Stalled`, `Stopped`, and what `take` raises."""
+        try:
+            if self._inflate is None:
+                await self._answer.pump(take)
+            elif self._hand_on(take):
+                await self._answer.pump(partial(self._unpack, self._inflate, take))
+        except httpx.ReadTimeout as error:
+            raise _unless(self._stop, Stalled("the model backend fell silent in the middle of its answer")) from error
+        except httpx.TransportError as error:
+            raise _unless(self._stop, Broken("the model backend broke off in the middle of its answer")) from error
+        except zlib.error as error:
+            raise UpstreamError("the model backend's answer cannot be unpacked") from error
+
+    def _unpack(self, inflate: Inflate, take: Take, chunk: bytes) -> bool:
+        self._left.extend(inflate(chunk))
+        return self._hand_on(take)
+
+    def _hand_on(self, take: Take) -> bool:
+        while self._left:
+            if not take(self._left.popleft()):
+                return False
+        return True
 
 
 async def read(answer: Answer, stop: Stop) -> bytes:
     """The whole body, bounded."""
-    parts, size = [], 0
-    async for chunk in chunks(answer, stop):
+    parts: list[bytes] = []
+    size = 0
+
+    def take(chunk: bytes) -> bool:
+        nonlocal size
         size += len(chunk)
         if size > MAX_ANSWER_BYTES:
             raise UpstreamError("the model backend's answer is too large")
         parts.append(chunk)
+        return True
+
+    await Body(answer, stop).pump(take)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -188,7 +216,7 @@ def _unless(stop: Stop, error: UpstreamError | UpstreamTimeout) -> Exception:
     return Stopped() if stop.is_set else error
 
 
-def _inflater(encoding: str) -> Callable[[bytes], Iterator[bytes]] | None:
+def _inflater(encoding: str) -> Inflate | None:
     """Unpacks piece by piece, under the bound and `_MAX_INFLATED_RATIO`."""
     if encoding in ("identity", ""):
         return None

@@ -104,7 +104,7 @@ class RateLimited(GatewayError):
 
 
 class UpstreamError(GatewayError):
-    status, code, retry = 502, "upstream_error", True
+    status, code = 502, "upstream_error"
 
 
 class Overloaded(GatewayError):

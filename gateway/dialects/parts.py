@@ -141,6 +141,13 @@ def _said(value: bytes) -> Iterator[bytes]:
             yield unmarked(orjson.dumps(block))
 
 
+def assistant_text(body: bytes, part: Part) -> bytes | None:
+    """What the assistant said in a message, None if it is not its."""
+    if part.field not in ("messages", "input") or part.item < 0 or role_of(body, part) != "assistant":
+        return None
+    return b"".join(_said(body[part.start:part.end]))
+
+
 def role_of(body: bytes, part: Part) -> str:
     """The role of a message; a Responses item without one counts as the assistant's. "" where there is no telling."""
     try:

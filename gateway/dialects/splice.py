@@ -19,10 +19,12 @@ Spans = Mapping[str, Span]
 Edit = tuple[int, int, bytes]
 
 MAX_DEPTH = 64
+MAX_ITEMS, MAX_KEY_BYTES = 20_000, 512
 _SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -33,6 +35,10 @@ class InvalidJson(BadRequest):
 
 class TooDeep(BadRequest):
     code = "too_deep"
+
+
+class TooMany(BadRequest):
+    code = "too_many"
 
 
 class DuplicateKey(BadRequest):
@@ -53,7 +59,26 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
         raise InvalidJson(f"{where or 'The request body'} is not valid JSON: {_reason(error)}", param=where) from None
     except RecursionError:
         raise TooDeep(f"{where or 'The request body'} is nested too deeply.") from None
+    if where is None and body.count(b",") >= MAX_ITEMS:
+        _check_items(body)
+    if max(map(len, raws), default=0) > MAX_KEY_BYTES // 4 and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
+        raise TooMany(f"A key of the request has more than {MAX_KEY_BYTES} bytes.")
     return _walk(body, start, end, raws, where)
+
+
+def _check_items(body: bytes) -> None:
+    """No array or object has more than `MAX_ITEMS` elements: told by their commas, level by level."""
+    commas = [0]
+    for found in _MARK.finditer(body):
+        mark = body[found.start()]
+        if mark in b"[{":
+            commas.append(0)
+        elif mark in b"]}":
+            commas.pop()
+        elif mark in b",":
+            commas[-1] += 1
+            if commas[-1] >= MAX_ITEMS:
+                raise TooMany(f"An array or object of the request has more than {MAX_ITEMS} elements.")
 
 
 def items(body: bytes, start: int, end: int) -> list[Span]:

@@ -194,6 +194,15 @@ class Reports:
         found = [entry_of(row) for row in self._reader.read(query)[0]]
         return {e.subgoal or "": verdict_json(e) for e in found if team in (None, e.team)}
 
+    def runs(self, part: Slice | None = None, most: int = 200) -> list[Row]:
+        """Sums of the dearest runs."""
+        part = part or Slice()
+        (split,) = dimensions(("run",), part)
+        if found := rolled.plan(("run",), part):
+            rows = self._reader.read(rolled.dearest_query(split, part, found, self._reader.dialect, most))[0]
+            return [Row.of((split.text(row[split.sql.name]),), row) for row in rows]
+        return [row for row in self.spend(("run",), part).rows if row.key[0] is not None][:most]
+
     def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
         wanted, query = [run_id], select(C.run).distinct()

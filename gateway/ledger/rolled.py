@@ -121,6 +121,20 @@ def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, dialect: str
     return total, rows.limit(MAX_ROWS)
 
 
+def dearest_query(dimension: Dimension, part: Slice, found: Plan, dialect: str, most: int) -> Select[Any]:
+    """The dearest values of a dimension that entries may lack, with their sums; entries without one are left out."""
+    names = [name for name in SUMS if not name.startswith("calls") or name == "calls"]
+    parts = entry_sums(dialect)
+    each = select(dimension.sql, *[parts[name] for name in names]).where(dimension.sql.element.is_not(None))
+    beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, dialect)]
+    rolled = _Rolled(ROLLUP, (dimension,), part, found).query([ROLLUP.c[name] for name in names])
+    both = union_all(rolled, *beside).subquery("both")
+    figures = {name: both.c[name] for name in names if name != "entries"}
+    sums = [what.label(name) for name, what in sums_of(figures).items()]
+    key = both.c[dimension.sql.name]
+    return select(key, *sums).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc()).limit(most)
+
+
 def entries_query(part: Slice, dialect: str) -> Select[Any] | None:
     """How many entries there are; None: the roll-up cannot tell."""
     found = plan((), part)

@@ -19,7 +19,7 @@ from gateway.core.errors import BadRequest
 from gateway.dialects.splice import Edit
 from gateway.planner import marks
 from gateway.planner.caches import BREAKPOINT, MARK, CacheRules, rules_of
-from gateway.planner.choice import Choice, Rates, Segment, least, mean_cost
+from gateway.planner.choice import CLEARLY, Choice, Rates, Segment, least, mean_cost
 from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
@@ -165,7 +165,8 @@ class Planner:
             return base
         if first:
             inner = [place.key for place in found if place.block >= 0]
-            self.reuse.came(inner, now_us)
+            if inner:
+                self.reuse.came(inner, now_us)
             for place in found:
                 self.reuse.wait_for(place.key, place.kind, client, app, now_us)
         held_place = max((n for n, place in enumerate(found) if self._has(backend.pool, place, held, now_us)), default=-1)
@@ -182,8 +183,11 @@ class Planner:
             return base
         base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
         stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
+        if rules.automatic_read and under_way and held_place < 0 and waited_s <= lives[0]:
+            return base  # it is in the automatic cache, which a prompt with marks does not read
         if rules.lifetime_field:
-            return _lifetime(stored, segments, held_place, rates, rules, base)
+            long = rates if under_way else replace(rates, writes=rates.writes[:1])  # of an opening most never comes again
+            return _lifetime(stored, segments, held_place, long, rules, base)
         return _marks(page, found, stored, least(segments, held_place, rates, reach), held_place, reach, rules, base)
 
     def _together(self, page: Page, backend: Backend, rules: CacheRules, rates: Rates, base: Planned) -> Planned:
@@ -273,6 +277,7 @@ def _lifetime(
         sum(segment.tokens * mean_cost(segment.chances[n], write, rates.read) for segment in segments[held + 1 :])
         for n, write in enumerate(rates.writes)
     ]
+    costs[0] *= CLEARLY
     asked = list(rules.lives)[costs.index(min(costs))]
     life_s = rules.lives[asked]
     read = stored[held].key if held >= 0 else 0

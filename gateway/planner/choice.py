@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+CLEARLY = 0.9
+"""How much better than what the provider does by itself a plan has to be: chances are estimates, what it has may be lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -51,6 +54,8 @@ def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int 
         segments = [Segment(each.tokens, together) for each in segments[:least_last]] + list(segments[least_last:])
     bare = [segment.tokens * _bare(segment, rates) for segment in segments]
     best = Choice(-1, -1, sum(bare)) if held < 0 else None
+    if best is not None and rates.automatic_read is not None:
+        best = Choice(-1, -1, best.cost * CLEARLY)
     long = len(rates.writes) > 1
     for last in range(max(held, least_last, 0), len(segments)):
         tail = sum(bare[last + 1 :])

@@ -9,7 +9,7 @@ An entry is two small numbers in a dictionary, `BYTES_AN_ENTRY` with everything 
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -24,6 +24,8 @@ _UNTIL_MASK = (1 << _UNTIL_BITS) - 1
 _COUNTED = 1 << _UNTIL_BITS
 """Set where a provider's count said how many tokens a prefix has, not their share by bytes."""
 _TOKENS_AT = _UNTIL_BITS + 1
+_NEWS_S = 15
+"""A prefix that is only renewed is told to others after so long."""
 _SWEEP = 8
 """A full index drops its oldest eighth at once, so that no single call pays much."""
 
@@ -48,7 +50,7 @@ class PrefixIndex:
         self._held: dict[int, int] = {}
         self._roots: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
-        self.fresh: list[tuple[int, int]] | None = None
+        self.fresh: dict[int, int] | None = None
         """What was learnt since it was last taken, for who shares it; None if nobody does."""
 
     def __len__(self) -> int:
@@ -104,7 +106,7 @@ class PrefixIndex:
         if len(held) > self._most:
             self._sweep()
 
-    def take(self, pairs: list[tuple[int, int]]) -> None:
+    def take(self, pairs: Iterable[tuple[int, int]]) -> None:
         """What another process has learnt."""
         for key, value in pairs:
             known = self._held.pop(key, 0)
@@ -134,10 +136,10 @@ class PrefixIndex:
 
     def _put(self, key: int, tokens: int, until: int) -> None:
         value = tokens << _TOKENS_AT | until
-        self._held.pop(key, None)
+        known = self._held.pop(key, 0)
         self._held[key] = value
-        if self.fresh is not None:
-            self.fresh.append((key, value))
+        if self.fresh is not None and (value - known > _NEWS_S or value < known):
+            self.fresh[key] = value
 
     def _sweep(self) -> None:
         for key in list(islice(self._held, max(len(self._held) // _SWEEP, len(self._held) - self._most))):

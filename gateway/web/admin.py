@@ -5,6 +5,8 @@ An admin may do all of it; a lead looks after the keys of the own team. Rights a
 """
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -202,6 +204,26 @@ async def prices(request: Request[Any, Any, State], state: State, model: FromQue
     return listing.show(state.services.prices, provider, name, time.time_ns() // 1_000)
 
 
+@post("/tollway/admin/drain", status_code=202)
+async def drain(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
+    """As SIGTERM: not ready at once, open answers go on, then the program ends, all its workers too."""
+    services: Services = state.services
+    tenant = admin_of(request)
+    await services.key_table.audit(tenant.key_id, "drain", "gateway", {})
+    os.kill(os.getpid() if services.house is None else os.getppid(), signal.SIGTERM)
+    return {"status": "draining", "unready_s": services.settings.unready_s, "drain_s": services.settings.drain_s}
+
+
+@post("/tollway/admin/backends")
+async def create_backend(request: Request[Any, Any, State], state: State) -> None:
+    """Always refused: no address that a request carries is ever called."""
+    admin_of(request)
+    error = BadRequest("backends are named in tollway.yaml; an address in a request is never called", param="url")
+    error.code = "url_not_allowed"
+    raise error
+
+
+
 @get("/tollway/admin/audit")
 async def trail(
     request: Request[Any, Any, State], state: State, limit: FromQuery[int] = 100, before_us: FromQuery[int | None] = None
@@ -212,4 +234,4 @@ async def trail(
     return found
 
 
-HANDLERS = (list_keys, create_key, change_key, revoke_key, policies, budgets, prices, trail)
+HANDLERS = (drain, create_backend, list_keys, create_key, change_key, revoke_key, policies, budgets, prices, trail)

@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.core.errors import GatewayError, RequestTimeout
-from gateway.relay import BODY_BASE_S, BODY_S_PER_BYTE, READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
+from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
 from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
 
 STUCK_S = 60.0
@@ -40,7 +40,7 @@ class DoorProtocol(HttpToolsProtocol):
             self._by_asgi()
             return
         turn = self.cycle = self._turn = Turn(self, self.config.app.front, path)  # type: ignore[union-attr]
-        turn.begin(self.headers, continues=self.expect_100_continue)
+        turn.head_came(self.headers, continues=self.expect_100_continue)
 
     def _hot_path(self) -> str | None:
         parser = self.parser
@@ -101,7 +101,7 @@ class Turn(Client):
     """One request on a connection, and its answer. Stands in for uvicorn's cycle as far as the protocol looks at one."""
 
     __slots__ = (
-        "_chunks", "_dialect", "_front", "_head", "_size", "_timer", "_visit", "_whole", "disconnected", "keep_alive",
+        "_chunks", "_dialect", "_front", "_head", "_size", "_visit", "_whole", "disconnected", "keep_alive",
         "message_event", "path", "protocol", "response_complete",
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ class Turn(Client):
         super().__init__()
         self.protocol = protocol
         self.path = path
-        self.keep_alive = protocol.parser.should_keep_alive()
+        self.keep_alive = protocol.parser.should_keep_alive() and not front.draining
         self.response_complete = False
         self.disconnected = False
         self.message_event = _DEAF
@@ -120,7 +120,6 @@ class Turn(Client):
         self._whole = False
         self._head = b""
         """Of the answer, until it goes out with its first bytes."""
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def response_started(self) -> bool:
@@ -128,19 +127,15 @@ class Turn(Client):
 
     # the request
 
-    def begin(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
+    def head_came(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
         """The head is there."""
         try:
-            visit = self._visit = self._front.enter(self.path, "POST", headers)
+            self._visit = self._front.enter(self.path, "POST", headers)
         except GatewayError as error:
             self._refuse(error)
             return
         if continues:
             self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        declared = visit.body_bytes
-        if declared is None or declared > 65_536:  # smaller ones come with the head, or very soon
-            most = self._front.max_body_bytes if declared is None else declared
-            self._timer = self.protocol.loop.call_later(BODY_BASE_S + most * BODY_S_PER_BYTE, self._too_slow)
 
     def take(self, data: bytes) -> None:
         """A piece of the body."""
@@ -157,7 +152,6 @@ class Turn(Client):
     def whole(self) -> None:
         """The body is there: the call begins."""
         self._whole = True
-        self._stop_timer()
         if self._visit is None:  # refused already; what came after it was read so that the client sees why
             if self.response_complete:
                 self.protocol.transport.close()
@@ -169,42 +163,41 @@ class Turn(Client):
 
     def lost(self) -> None:
         """The connection ended."""
-        self._stop_timer()
         if not self._whole and not self.ended:
             self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, ClientGone()))
         self._left()
 
-    def _too_slow(self) -> None:
-        self._timer = None
+    def too_slow(self) -> None:
+        """The body's time is up."""
         self._refuse(RequestTimeout("the request body did not arrive in time"))
 
     def _refuse(self, error: GatewayError) -> None:
         self._visit = None
-        self._stop_timer()
         self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, error))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # the answer
 
-    async def start(self, status: int, headers: Headers) -> None:
-        """The head goes out with the first bytes behind it."""
+    def begin(self, status: int, headers: Headers) -> None:
         self.started = True
         self._head = self._lines(status, headers) + b"transfer-encoding: chunked\r\n\r\n"
 
-    async def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
         if self.gone or not data:
-            return
+            return True
         protocol = self.protocol
         protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
         self._head = b""
         if self._pings is not None:
             self._sent_at = protocol.loop.time()
-        if protocol.flow.write_paused:
-            await self._drained()
+        return not protocol.flow.write_paused
+
+    async def drained(self) -> None:
+        """Waits for a slow reader, but not for ever."""
+        try:
+            async with asyncio.timeout(STUCK_S):
+                await self.protocol.flow.drain()
+        except TimeoutError:
+            self.protocol.transport.abort()
 
     async def end(self, data: bytes = b"") -> None:
         if self.ended:
@@ -239,14 +232,6 @@ class Turn(Client):
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         return b"".join(lines)
-
-    async def _drained(self) -> None:
-        """Waits for a slow reader, but not for ever."""
-        try:
-            async with asyncio.timeout(STUCK_S):
-                await self.protocol.flow.drain()
-        except TimeoutError:
-            self.protocol.transport.abort()
 
     def _over(self) -> None:
         self.close()

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import zstandard
+
 from gateway import dialects
 from gateway.access.keys import KeyRing, key_id
 from gateway.core.call import Call, Sketch, Tenant
@@ -42,6 +44,7 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *_KEY_HEADERS})
 _MAX_INFLATED_RATIO = 100
+_ZSTD_WINDOW_BYTES = 8 << 20
 _log = logging.getLogger("tollway.front")
 
 
@@ -217,10 +220,12 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
 
 
 def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
-    """A gzip request body, under the body limit and 100:1."""
-    if encoding not in ("gzip", "x-gzip"):
-        raise UnsupportedMedia(f"content-encoding {encoding[:20]!r} is not read here; send gzip or nothing")
+    """A gzip or zstd request body, under the body limit and 100:1."""
+    if encoding not in ("gzip", "x-gzip", "zstd"):
+        raise UnsupportedMedia(f"content-encoding {encoding[:20]!r} is not read here; send gzip, zstd or nothing")
     most = min(limit_bytes, max(len(body), 1024) * _MAX_INFLATED_RATIO)
+    if encoding == "zstd":
+        return _unpack_zstd(body, most)
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(body, most)
@@ -230,6 +235,18 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
             raise BadRequest("the body is not one whole gzip stream, though content-encoding says so")
     except zlib.error as error:
         raise BadRequest("the body is not gzip, though content-encoding says so") from error
+    return plain
+
+
+def _unpack_zstd(body: bytes, most: int) -> bytes:
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    try:
+        with unpacker.stream_reader(body) as reader:
+            plain = reader.read(most + 1)
+    except zstandard.ZstdError as error:
+        raise BadRequest("the body is not zstd, though content-encoding says so") from error
+    if len(plain) > most:
+        raise TooLarge("the unpacked request body is over the limit")
     return plain
 
 

@@ -5,13 +5,43 @@ Without them a client may send a head without end, or none at all, and be waited
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+from collections import Counter
+from functools import lru_cache
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.relay import BODY_BASE_S, BODY_S_PER_BYTE
 from gateway.web.door import DoorProtocol
 
 HEAD_BYTES, HEAD_FIELDS, HEAD_S = 32 * 1024, 100, 10.0
+
+
+class Limits:
+    """How many connections one process takes, in all and from one address; loopback, where proxies sit, is not counted."""
+
+    def __init__(self, most: int, most_per_address: int) -> None:
+        self.most = most
+        self._most_per_address = most_per_address
+        self._open: Counter[str] = Counter()
+
+    def came(self, address: str) -> bool:
+        self._open[address] += 1
+        return self._open[address] <= self._most_per_address
+
+    def left(self, address: str) -> None:
+        self._open[address] -= 1
+        if self._open[address] <= 0:
+            del self._open[address]
+
+
+@lru_cache(maxsize=1024)
+def is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return not address
 
 
 class GuardedProtocol(DoorProtocol):
@@ -23,14 +53,36 @@ class GuardedProtocol(DoorProtocol):
     """Of the packet that is being parsed."""
     _in_head = True
     _refused = False
+    _in_body = False
     _timer: asyncio.TimerHandle | None = None
+    _counted: str | None = None
+    """The address under which this connection is counted."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if not self._has_place():
+            self._refused = True
+            transport.abort()
+            return
         self._timer = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def _has_place(self) -> bool:
+        """Counts the connection, unless there are too many already, in all or from its address."""
+        limits: Limits | None = getattr(self.config.app, "limits", None)
+        address = self.client[0] if self.client else ""
+        if limits is None:
+            return True
+        if len(self.connections) > limits.most:
+            return False
+        if is_loopback(address):
+            return True
+        self._counted = address
+        return limits.came(address)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._counted is not None:
+            self.config.app.limits.left(self._counted)  # type: ignore[union-attr]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -40,6 +92,8 @@ class GuardedProtocol(DoorProtocol):
         super().data_received(data)
         self._packet_bytes = 0
         if not self._in_head:
+            if self._in_body and self._timer is None and not self._refused:
+                self._timer = self.loop.call_later(self._body_s(), self._body_too_slow)
             return
         self._head_bytes += len(data)
         if self._head_bytes > HEAD_BYTES:
@@ -53,6 +107,7 @@ class GuardedProtocol(DoorProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_timer()
+        self._in_body = True
         came, self._in_head, self._head_bytes = self._head_bytes + self._packet_bytes, False, 0
         if len(self.headers) > HEAD_FIELDS or (came > HEAD_BYTES and self._size() > HEAD_BYTES):
             self._refuse(431, "the request's headers are too large or too many", "headers_too_large")
@@ -64,6 +119,8 @@ class GuardedProtocol(DoorProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
+        self._stop_timer()
         if not self._refused:
             super().on_message_complete()
 
@@ -76,6 +133,17 @@ class GuardedProtocol(DoorProtocol):
     def _too_slow(self) -> None:
         self._timer = None
         self._refuse(408, "the request's headers did not arrive in time", "request_timeout")
+
+    def _body_s(self) -> float:
+        declared = next((value for name, value in self.headers if name == b"content-length"), b"")
+        return BODY_BASE_S + int(declared or 1 << 25) * BODY_S_PER_BYTE
+
+    def _body_too_slow(self) -> None:
+        self._timer = None
+        if self._turn is not None and self.cycle is self._turn:
+            self._turn.too_slow()
+        else:
+            self._refuse(408, "the request body did not arrive in time", "request_timeout")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -37,11 +37,10 @@ _log = logging.getLogger("tollway.workers")
 class Worker:
     """What the house asks of a worker; filled as the worker's services come to life."""
 
-    def __init__(self, drain: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.ring: KeyRing | None = None
         self.ledger: WorkerLedger | None = None
         self.numbers: Metrics | None = None
-        self._drain = drain
 
     async def put_key(self, record: KeyRecord) -> None:
         if self.ring is not None:
@@ -55,9 +54,6 @@ class Worker:
             return b""
         self.numbers.ledger_lag.set(self.ledger.lag)
         return await asyncio.to_thread(self.numbers.render)
-
-    async def drain(self) -> None:
-        self._drain()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,9 +108,6 @@ class FarHouse:
         """All workers' figures as one."""
         packed = _TEXTS.decode(await self.link.ask("house.metrics", ()))
         return merged([msgspec.msgpack.decode(text, type=bytes) for text in packed])
-
-    def drain(self) -> None:
-        self.link.tell("house.drain")
 
 
 class FarBudgets:

@@ -93,10 +93,6 @@ class House:
     async def tell_of_key(self, record: KeyRecord) -> None:
         await self.ask_all("worker.put_key", record)
 
-    def tell_all(self, name: str, *arguments: Any) -> None:
-        for room in list(self._rooms.values()):
-            room.link.tell(name, *arguments)
-
     async def _take_in(self, sock: socket.socket) -> None:
         room = _Room(self)
         room.link = await connect(sock, {**self._shared, **room.methods()}, lambda: self._soon(self._bury(room)), CODECS)
@@ -231,7 +227,4 @@ class _Door:
 
     async def metrics(self) -> list[bytes]:
         return await self._house.ask_all("worker.metrics")
-
-    async def drain(self) -> None:
-        self._house.tell_all("worker.drain")
 

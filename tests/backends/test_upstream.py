@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from gateway.backends.fleet import Fleet
-from gateway.backends.http import RawHeaders, Stop
-from gateway.backends.upstream import chunks, incoming, outgoing, read, retry_after_s
+from gateway.backends.http import RawHeaders, Stop, Take
+from gateway.backends.upstream import Body, incoming, outgoing, read, retry_after_s
 from gateway.core.errors import UpstreamError
 from gateway.settings import File, resolve
 from router_policies.types import Rates
@@ -27,9 +27,10 @@ class Said:
     read_timeout_s: float | None = None
     closed: bool = field(default=False)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def pump(self, take: Take) -> None:
         for part in self.parts:
-            yield part
+            if not take(part):
+                return
 
     async def aclose(self) -> None:
         self.closed = True
@@ -138,8 +139,8 @@ async def test_what_cannot_be_unpacked_is_an_error(encoding: bytes, packed: byte
     got: list[int] = []
 
     async def unpack() -> None:
-        async for chunk in chunks(Said(headers=[(b"content-encoding", encoding)], parts=[packed]), Stop()):
-            got.append(len(chunk))
+        body = Body(Said(headers=[(b"content-encoding", encoding)], parts=[packed]), Stop())
+        await body.pump(lambda chunk: got.append(len(chunk)) is None)
 
     with pytest.raises(UpstreamError):
         await unpack()

@@ -2,16 +2,22 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
+from sqlalchemy import insert
 
+from dashboard import data
 from dashboard.app import PAGES
+from gateway.access.keys import digest, mint
 from gateway.ledger import reports
+from gateway.ledger.tables import KEYS
 from tests.dashboard.browser import chromium, chromium_path, dashboard
-from tests.ledger.generate import write
+from tests.dashboard.test_login import PEPPER, execute
+from tests.ledger.generate import entry, write
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -78,3 +84,43 @@ def test_the_ledger_appears_without_a_reload(browser: Browser, tmp_path: Path) -
         watched.page.get_by_text("No calls yet").wait_for(timeout=30_000)
         watched.page.close()
     assert watched.problems == []
+
+
+def test_nobody_sees_another_team(browser: Browser, tmp_path: Path) -> None:
+    """Without a key there is no figure in the page; with a lead's key the address opens no other team's (bad inputs D01, D02, D05)."""
+    url = write(tmp_path / "ledger.db", [
+        entry(at_us=data.now_us() - 9_000_000, project="web", cost_nanos=1_230_000_000), entry(id="a-2", call_id="c-2", team="rivals", at_us=data.now_us() - 9_000_000),
+        entry(id="a-3", call_id="c-3", project="app", at_us=data.now_us() - 9_000_000),
+    ])  # fmt: skip
+    (tmp_path / "pepper").write_text(PEPPER)
+    secret = mint()[1].reveal()
+    row = {"id": "k-lead", "digest": digest(secret, PEPPER.encode()), "team": "search", "project": "web", "name": "lead", "role": "lead", "created_us": 0}
+    execute(url, insert(KEYS).values(row))
+    with dashboard(url, "keys", tmp_path / "pepper") as address:
+        watched = Watched(browser, address)
+        page = watched.page
+        page.goto(f"{address}/?range=24h&team=rivals&role=admin")
+        page.get_by_text("log in", exact=False).first.wait_for(timeout=30_000)
+        assert page.get_by_test_id("stMetric").count() == 0
+        page.get_by_role("textbox", name="Gateway key").fill(secret)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_text("$1.23", exact=True).first.wait_for(timeout=30_000)
+        for title in PAGES:
+            page.get_by_role("link", name=title).click()
+            page.get_by_role("heading", name=title, exact=True).wait_for(timeout=30_000)
+            watched.settle()
+            assert "rivals" not in page.locator("[data-testid=stMain]").inner_text()
+        page.close()
+        for origin, status in ((address, 101), ("http://evil.test", 403)):
+            assert upgrade(address, origin) == status
+    assert [problem for problem in watched.problems if "404" not in problem] == []
+
+
+def upgrade(address: str, origin: str) -> int:
+    """What the websocket answers to a page of that origin."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), 5) as connection:
+        head = "GET /_stcore/stream HTTP/1.1", f"Host: {host}:{port}", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"
+        lines = [*head, "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", f"Origin: {origin}", "", ""]
+        connection.sendall("\r\n".join(lines).encode())
+        return int(connection.recv(64).split()[1])

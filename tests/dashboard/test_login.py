@@ -116,5 +116,12 @@ def test_without_a_pepper_no_key_can_be_checked(keys: Callable[..., str], monkey
     monkeypatch.delenv("TOLLWAY_PEPPER_FILE")
     test = opened(secret)
     assert not test.metric
-    assert "TOLLWAY_PEPPER_FILE" in test.caption[0].value
+    assert "TOLLWAY_PEPPER_FILE" in test.caption[-1].value
 
+
+
+def test_a_key_of_a_project_sees_that_project(keys: Callable[..., str]) -> None:
+    """Its figures, and none of the rest of its team."""
+    assert data.verify(keys(project="web")) == data.Viewer("search", "n", "web")
+    assert data.Viewer("search", "n", "web").where == {"team": "search", "project": "web"}
+    assert metrics(opened(keys(project="web"))) == {}       # the team's one call has no project

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import zstandard
 
 from tests.build import Gateway, chat_answer, chat_body, command, expecting, messages_answer, messages_body
 from tests.upstream import Site, whole
@@ -217,12 +218,13 @@ def test_json_by_any_spelling_is_read(gateway: Gateway, openai: Site, kind: str)
     assert gateway.chat(chat_body(openai.model), headers={"content-type": kind}).status_code == 200
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP", "zstd"])
 def test_a_packed_request_is_unpacked(gateway: Gateway, openai: Site, encoding: str) -> None:
     """The backend gets the plain body, and no content-encoding."""
     openai.says(whole(chat_answer()))
     body = json.dumps(chat_body(openai.model)).encode()
-    assert gateway.chat(gzip.compress(body), headers={"content-encoding": encoding}).status_code == 200
+    packed = zstandard.compress(body) if encoding == "zstd" else gzip.compress(body)
+    assert gateway.chat(packed, headers={"content-encoding": encoding}).status_code == 200
     assert openai.requests[0].body == body
     assert "content-encoding" not in openai.requests[0].headers
 
@@ -233,6 +235,9 @@ def test_a_packed_request_is_unpacked(gateway: Gateway, openai: Site, encoding: 
     pytest.param(gzip.compress(bytes(64 << 20)), "gzip", 413, id="bomb"),
     pytest.param(gzip.compress(b" " * (1 << 20) + GOOD, 0), "gzip", 413, id="over the limit once unpacked"),
     pytest.param(GOOD, "br", 415, id="brotli"),
+    pytest.param(GOOD, "zstd", 400, id="not zstd"),
+    pytest.param(zstandard.compress(GOOD)[:-3], "zstd", 400, id="cut zstd"),
+    pytest.param(zstandard.compress(bytes(64 << 20)), "zstd", 413, id="zstd bomb"),
     pytest.param(GOOD, "gzip, gzip", 415, id="twice"),
     pytest.param(gzip.compress(GOOD) + gzip.compress(GOOD), "gzip", 400, id="two members"),
 ])  # fmt: skip

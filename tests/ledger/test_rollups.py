@@ -83,6 +83,7 @@ def told(report: Reports) -> dict[str, Any]:
     found: dict[str, Any] = {f"{by}": plain(report.spend(by, Slice(tz="America/New_York"))) for by in SPLITS}
     found |= {f"{by} {part}": plain(report.spend(by, part)) for by in (("day", "model"), ("backend", "lane")) for part in PARTS}
     found["extent"] = report.extent()
+    found["runs"] = sorted((row.key, row.cost_nanos, row.calls, row.attempts) for row in report.runs(Slice(tz="UTC")))
     found["values"] = [report.values(name) for name in ("team", "run", "model", "tag:feature")]
     found["bars"] = [report.histogram(by, part) for by in (("lane",), ("day", "lane", "class"), ("prompt",)) for part in PARTS[1:4]]
     return found

@@ -113,6 +113,6 @@ async def test_a_header_with_a_line_break_never_goes_out() -> None:
 
     parser = SimpleNamespace(should_keep_alive=lambda: True)
     protocol = SimpleNamespace(parser=parser, server_state=SimpleNamespace(default_headers=[]))
-    turn = Turn(protocol, None, CHAT)  # type: ignore[arg-type]
+    turn = Turn(protocol, SimpleNamespace(draining=False), CHAT)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="line break"):
         await turn.respond(200, [(b"x-request-id", b"a\r\nset-cookie: b")], b"")

@@ -1,0 +1,262 @@
+"""C8, C12, C13, C14, C25, C26: what clients do to the front."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import struct
+import time
+from typing import Any
+
+from benchmarks.contract import Reached, Scale, experiment
+from benchmarks.contract.bench import Bench, Exchange, Got, p99_ms, plain, run
+
+ADDRESSES = [f"127.0.1.{n}" for n in range(1, 5)]
+
+
+@experiment("C8")
+def hang_ups(scale: Scale) -> Reached:
+    """Clients leave at random moments, by FIN and by RST."""
+    return run(_hang_ups(int(scale.of(400, 10_000))))  # type: ignore[no-any-return]
+
+
+async def _hang_ups(count: int) -> Reached:
+    async with Bench.open() as bench:
+        lags, began, left = list[float](), dict[str, asyncio.Event](), dict[str, float]()
+
+        async def handler(exchange: Exchange) -> None:
+            name = exchange.body["user"]
+            began[name].set()
+            if exchange.body["stream"]:
+                exchange.tasks.add(asyncio.ensure_future(exchange.stream(400, 0.02)))
+            await exchange.gone.wait()
+            if name in left:
+                lags.append(time.perf_counter() - left[name])
+
+        bench.handler = handler
+
+        async def one(n: int) -> None:
+            name = f"call-{n}"
+            began[name] = asyncio.Event()
+            _, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+            writer.write(bench.request(user=name, stream=n % 2 == 0))
+            await began[name].wait()
+            await asyncio.sleep(random.random() * 0.05)
+            if n % 3 == 0:
+                sock = writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+            else:
+                writer.close()
+            left[name] = time.perf_counter()
+
+        for start in range(0, count, 20):
+            await asyncio.gather(*(one(n) for n in range(start, min(start + 20, count))))
+        await asyncio.sleep(1.0)
+        booked, held = await bench.attempts(), await bench.held_nanos()
+        bench.handler = plain
+        good = (await bench.call(bench.request())).status == 200
+        p99, metered = p99_ms(lags), sum(booked.values())
+        kept = p99 <= 250 and len(lags) == count and metered == count and held == 0 and good
+        figure = f"P99 {p99:.0f} ms; {count - len(lags)} not closed; {metered} of {count} booked; held {held}"
+        return Reached(figure, kept, f"{count} hang-ups")
+
+
+@experiment("C12")
+def slow_readers(scale: Scale) -> Reached:
+    """Streams whose readers stop reading."""
+    return run(_slow_readers(int(scale.of(300, 10_000))))  # type: ignore[no-any-return]
+
+
+async def _slow_readers(count: int) -> Reached:
+    async with Bench.open() as bench:
+        async def handler(exchange: Exchange) -> None:
+            if exchange.body.get("user") == "slow":
+                await exchange.stream(100_000, 0.2)
+            else:
+                await plain(exchange)
+
+        bench.handler = handler
+        writers = []
+        for n in range(count):
+            place = (ADDRESSES[n % 4], 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", bench.port, local_addr=place, limit=1024)
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(bench.request(user="slow", stream=True))
+            writers.append(writer)
+        while bench.seen < count:
+            await asyncio.sleep(0.05)
+        probes = await bench.rate(10, 4, lambda: bench.call(bench.request()))
+        rss, p99 = bench.rss_mib(), p99_ms([one.took_s for one in probes])
+        for writer in writers:
+            writer.transport.abort()
+        freed = await _until(lambda: bench.attempts(), lambda found: sum(found.values()) >= count + len(probes))
+        held, good = await bench.held_nanos(), all(one.status == 200 for one in probes)
+        kept = rss <= 512 and p99 <= 100 and freed and held == 0 and good
+        figure = f"RSS {rss:.0f} MiB; probe P99 {p99:.0f} ms; {'all' if freed else 'NOT all'} freed, held {held}"
+        return Reached(figure, kept, f"{count} streams")
+
+
+async def _until(get: Any, good: Any, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if good(await get()):
+            return True
+        await asyncio.sleep(0.2)
+    return False
+
+
+@experiment("C13")
+def slowloris(scale: Scale) -> Reached:
+    """Connections that trickle their head, beside good calls."""
+    return run(_slowloris(int(scale.of(500, 2_000)), scale.of(4, 30)))  # type: ignore[no-any-return]
+
+
+async def _slowloris(count: int, seconds: float) -> Reached:
+    async with Bench.open() as bench:
+        await bench.rate(50, 2, lambda: bench.call(bench.request()))
+        before = await bench.rate(50, seconds, lambda: bench.call(bench.request()))
+        writers = []
+        for n in range(count):
+            _, writer = await asyncio.open_connection("127.0.0.1", bench.port, local_addr=(ADDRESSES[n % 4], 0))
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n")
+            writers.append(writer)
+
+        async def trickle() -> None:
+            while True:
+                for writer in writers:
+                    with contextlib.suppress(OSError):
+                        writer.write(b"x-a: b\r\n")
+                await asyncio.sleep(1.0)
+
+        trickling = asyncio.ensure_future(trickle())
+        during = await bench.rate(50, seconds, lambda: bench.call(bench.request()))
+        trickling.cancel()
+        for writer in writers:
+            writer.transport.abort()
+        ratio = p99_ms([one.took_s for one in during]) / p99_ms([one.took_s for one in before])
+        bad = sum(one.status != 200 for one in during)
+        figure = f"P99 {ratio:.1f}x baseline; {bad} of {len(during)} failed"
+        return Reached(figure, ratio <= 2 and not bad, f"{count} connections")
+
+
+SHAPES = {
+    "1 MB of letters": lambda: {"messages": [{"role": "user", "content": "a" * 1_000_000}]},
+    "1 MB of spaces": lambda: {"messages": [{"role": "user", "content": " " * 1_000_000}]},
+    "19,000 messages": lambda: {"messages": [{"role": "user", "content": "hi, you"}] * 19_000},
+    "1,000 tools": lambda: {"tools": [{"type": "function", "function": {"name": f"t{n}"}} for n in range(1_000)]},
+    "30 MB of words": lambda: {"messages": [{"role": "user", "content": "the toll road, " * 2_000_000}]},
+    "30 MB of escapes": lambda: {"messages": [{"role": "user", "content": "\u0001\"" * 3_700_000}]},
+    "8 MB of messages": lambda: {"messages": [{"role": "user", "content": "word " * 100}] * 15_000},
+    "60 levels": lambda: {"metadata": json.loads("[" * 60 + "]" * 60)},
+}  # fmt: skip
+
+
+@experiment("C14")
+def stalls(scale: Scale) -> Reached:
+    """Bodies of all shapes up to the limits; the loop's stall is the longest wait for `/healthz` above its usual one."""
+    return run(_stalls(int(scale.of(1, 10))))  # type: ignore[no-any-return]
+
+
+async def _stalls(times: int) -> Reached:
+    async with Bench.open() as bench:
+        health = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        usual = max([(await bench.call(health)).took_s for _ in range(40)])
+        worst, which = 0.0, ""
+        for name, shape in SHAPES.items():
+            request = bench.request(**shape())
+            for _ in range(times):
+                waiting, over = list[float](), asyncio.Event()
+
+                async def look(waiting: list[float] = waiting, over: asyncio.Event = over) -> None:
+                    while not over.is_set():
+                        waiting.append((await bench.call(health)).took_s)
+                        await asyncio.sleep(0.005)
+
+                looking = asyncio.ensure_future(look())
+                await asyncio.sleep(0.05)
+                sent = asyncio.get_running_loop().run_in_executor(None, _send, bench.port, request)
+                await sent
+                over.set()
+                await looking
+                if max(waiting) > worst:
+                    worst, which = max(waiting), name
+        stall = max(worst - usual, 0.0) * 1e3
+        figure = f"{stall:.0f} ms ({which}; idle {usual * 1e3:.0f} ms)"
+        return Reached(figure, stall <= 100, f"{len(SHAPES)} shapes, {times} times")
+
+
+def _send(port: int, request: bytes) -> None:
+    """From a thread: writing tens of megabytes would hold the bench's own loop up."""
+    with socket.create_connection(("127.0.0.1", port), 60) as sock:
+        sock.sendall(request)
+        sock.recv(65_536)
+
+
+@experiment("C25")
+def overload(scale: Scale) -> Reached:
+    """Three times what was found to be the capacity, in two classes."""
+    return run(_overload(scale.of(6, 60)))  # type: ignore[no-any-return]
+
+
+async def _overload(seconds: float) -> Reached:
+    async with Bench.open() as bench:
+        async def handler(exchange: Exchange) -> None:
+            await asyncio.sleep(0.02)
+            exchange.answer()
+
+        bench.handler = handler
+        batch = b"x-tollway-class: batch\r\n"
+
+        async def closed(until: float) -> list[Got]:
+            got = []
+            while time.monotonic() < until:
+                got.append(await bench.call(bench.request()))
+            return got
+
+        end = time.monotonic() + seconds / 2
+        found = [one for several in await asyncio.gather(*(closed(end) for _ in range(32))) for one in several]
+        capacity = sum(one.status == 200 for one in found) / (seconds / 2)
+        usual = p99_ms([one.took_s for one in found])
+        calls = iter(range(10**9))
+
+        async def either() -> tuple[bool, Got]:
+            patient = next(calls) % 2 == 0
+            return patient, await bench.call(bench.request(headers=batch if patient else b""))
+
+        results = await bench.rate(3 * capacity, seconds, either)
+        good = [got for _, got in results if got.status == 200]
+        refused = [got.took_s for _, got in results if got.status == 503]
+        interactive = p99_ms([got.took_s for patient, got in results if not patient and got.status == 200])
+        lost = sum(got.status not in (200, 503) for _, got in results)
+        goodput = len(good) / seconds / capacity
+        figure = (
+            f"goodput {goodput:.0%} of {capacity:.0f}/s; refused {len(refused)}, P99 {p99_ms(refused):.0f} ms; "
+            f"interactive P99 {interactive / usual:.1f}x; {lost} neither"
+        )
+        kept = goodput >= 0.9 and p99_ms(refused) <= 50 and interactive <= 2 * usual and not lost
+        return Reached(figure, kept, f"{seconds:.0f} s; load and server share the gateway's cores")
+
+
+@experiment("C26")
+def fairness(scale: Scale) -> Reached:
+    """One team at twenty times its share, beside two that behave."""
+    return run(_fairness(scale.of(5, 60)))  # type: ignore[no-any-return]
+
+
+async def _fairness(seconds: float) -> Reached:
+    async with Bench.open(teams=("good", "fine", "loud")) as bench:
+        def normal(team: str) -> Any:
+            return bench.rate(15, seconds, lambda: bench.call(bench.request(team)))
+
+        await bench.rate(30, 1, lambda: bench.call(bench.request("good")))
+        alone = [got for part in await asyncio.gather(normal("good"), normal("fine")) for got in part]
+        loud = bench.rate(300, seconds, lambda: bench.call(bench.request("loud")))
+        *parts, _ = await asyncio.gather(normal("good"), normal("fine"), loud)
+        beside = [got for part in parts for got in part]
+        ratio = p99_ms([got.took_s for got in beside]) / p99_ms([got.took_s for got in alone])
+        success = sum(got.status == 200 for got in beside) / len(beside)
+        figure = f"others' P99 {ratio:.1f}x; success {success:.1%}"
+        return Reached(figure, ratio <= 1.5 and success >= 0.999, f"{seconds:.0f} s")

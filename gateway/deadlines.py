@@ -1,0 +1,31 @@
+"""By when a call must be answered: the least of what its class, its client and its client's library say.
+
+Of a stream it is the first byte that must be there by then, of any other answer all of it. A library that gives up after its
+read time-out says so in `x-stainless-read-timeout`; half a second before that the client still gets an answer it can read.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LEAST_S = 0.2
+"""No attempt is begun with less left."""
+_BEFORE_CLIENT_S = 0.5
+
+
+def allowed_s(headers: Mapping[str, str], class_ms: float | None, asked_ms: float | None) -> float | None:
+    """Seconds from the call's arrival on; None: no deadline. `asked_ms`: the client's, if its team may name one."""
+    found = [ms / 1e3 for ms in (class_ms, asked_ms) if ms is not None]
+    text = headers.get("x-stainless-read-timeout")
+    if text is not None:
+        seconds = _seconds(text)
+        if seconds is not None:
+            found.append(max(seconds - _BEFORE_CLIENT_S, seconds / 2))
+    return min(found) if found else None
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < 86_400 else None

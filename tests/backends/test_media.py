@@ -1,0 +1,61 @@
+"""An engine of one's own is told to fetch nothing."""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.backends.media import UrlNotAllowed, check, is_inside, prompt_places
+from gateway.dialects import splice
+
+PNG = "data:image/png;base64,iVBORw0KGgo="
+
+
+def ask(part: Any, field: str = "messages") -> None:
+    body = json.dumps({"model": "m", field: [{"role": "user", "content": [{"type": "text", "text": "hi"}, part]}]}).encode()
+    check(body, prompt_places(splice.spans(body)))
+
+
+@pytest.mark.parametrize("url", [
+    "http://169.254.169.254/latest", "https://example.com/a.png", "file:///etc/passwd", "http://allowed.test\\@127.0.0.1/", "//x",
+    "ftp://x/y", "", "\tdata.example.com", "javascript:data:",
+])  # fmt: skip
+def test_only_data_goes_to_an_engine_inside(url: str) -> None:
+    """In every place where a dialect names something to fetch."""
+    for part in (
+        {"type": "image_url", "image_url": {"url": url}}, {"type": "image_url", "image_url": url}, {"image_url": {"url": url}},
+        {"type": "video_url", "video_url": {"url": url}}, {"type": "audio_url", "audio_url": {"url": url}},
+        {"type": "image", "source": {"type": "url", "url": url}}, {"type": "document", "source": {"type": "url", "url": url}},
+        {"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": url}}]},
+    ):  # fmt: skip
+        with pytest.raises(UrlNotAllowed):
+            ask(part)
+    for part in ({"type": "input_image", "image_url": url}, {"type": "input_file", "file_url": url}):
+        with pytest.raises(UrlNotAllowed):
+            ask(part, "input")
+
+
+def test_names_cannot_be_hidden_by_escapes() -> None:
+    """JSON may spell a key's letters in other ways."""
+    body = rb'{"model": "m", "messages": [{"content": [{"im\u0061ge\u005f\u0075rl": {"\u0075rl": "http:\/\/10.0.0.1"}}]}]}'
+    with pytest.raises(UrlNotAllowed):
+        check(body, prompt_places(splice.spans(body)))
+
+
+@pytest.mark.parametrize("part", [
+    {"type": "image_url", "image_url": {"url": PNG}}, {"type": "image", "source": {"type": "base64", "data": "x"}},
+    {"type": "text", "text": 'see "image_url": "http://x"'},
+    {"type": "tool_use", "name": "open", "input": {"image_url": "https://example.com", "url": "https://example.com"}},
+])  # fmt: skip
+def test_what_nobody_fetches_is_let_through(part: Any) -> None:
+    """Data, words and what a tool was called with."""
+    ask(part)
+
+
+@pytest.mark.parametrize(("host", "inside"), [
+    ("127.0.0.1", True), ("10.1.2.3", True), ("169.254.169.254", True), ("::1", True), ("[fd00::1]", True), ("localhost", True),
+    ("vllm", True), ("vllm.models.svc", True), ("gpu.internal", True), ("api.openai.com", False), ("8.8.8.8", False),
+])  # fmt: skip
+def test_which_backends_are_inside(host: str, inside: bool) -> None:
+    assert is_inside(host) is inside

@@ -1,0 +1,19 @@
+"""Advice is worth what the sums say, and is only given where there is something to mend."""
+from __future__ import annotations
+
+from dashboard import advice
+from dashboard.data import Row
+
+
+def test_the_dearest_comes_first_by_the_month() -> None:
+    missed = Row(key=("search", "m"), attempts=10, uncached=1_000, cache_read=1_000, uncached_nanos=10_000, cache_read_nanos=1_000,
+                 predicted_read=5_000, expected_read=1_000, expected=10, missed=8, cost_nanos=11_000, uncached_cost_nanos=20_000)  # fmt: skip
+    wasted = Row(key=("support", "m"), attempts=5, cache_write=900, cost_nanos=100_000, uncached_cost_nanos=40_000)
+    found = advice.found([missed, wasted], [Row(key=("new",), attempts=9, unpriced=3)], 2.0)
+    assert [(one.title.partition(":")[0], one.monthly_nanos) for one in found] == [("support", 120_000), ("search", 72_000), ("new", 0)]
+
+
+def test_a_team_that_does_well_is_left_in_peace() -> None:
+    good = Row(key=("search", "m"), attempts=100, retries=1, uncached=10, cache_read=900, predicted_read=900, expected_read=900,
+               expected=90, uncached_nanos=10, cache_read_nanos=9, cost_nanos=99, uncached_cost_nanos=900)  # fmt: skip
+    assert advice.found([good], [good], 1.0) == []

@@ -1,0 +1,120 @@
+"""How often and how long backends are asked: deadlines, retry budgets, breakers."""
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.build import PLAIN, Gateway, backend, chat_answer, chat_body, chat_stream
+from tests.upstream import HANG, RESET, End, Gate, Pause, Site, Upstream, raw, stream, until, whole
+
+BUSY = {"error": {"message": "x", "type": "y"}}
+
+
+@pytest.fixture
+def pair(upstream: Upstream, tmp_path: Path) -> Any:
+    """Two backends for one model; `dear` is the second choice."""
+    cheap, dear = upstream.site(f"{tmp_path.name}-cheap"), upstream.site(f"{tmp_path.name}-dear")
+    backends = {
+        "cheap": backend(cheap, models=["m-two"]),
+        "dear": backend(dear, models=["m-two"], lanes={"standard": {"service_tier": "priority"}}),
+    }
+    with Gateway(tmp_path, {"backends": backends}, {"plain": PLAIN}) as gateway:
+        yield gateway, cheap, dear
+
+
+@pytest.mark.parametrize("headers", [{"x-tollway-deadline-ms": "400"}, {"x-stainless-read-timeout": "0.8"}], ids=["asked", "library"])
+@pytest.mark.parametrize("reply", [
+    pytest.param(HANG, id="no headers"),
+    pytest.param(raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{", End.HANG), id="half a body"),
+    pytest.param(stream(b": hello\n\n", End.HANG), id="a stream that says nothing"),
+])  # fmt: skip
+def test_a_deadline_is_answered_in_time(gateway: Gateway, openai: Site, reply: Any, headers: dict[str, str]) -> None:
+    """504 in the caller's shape before its library gives up; the backend is let go, the attempt booked as perhaps served."""
+    openai.says(reply)
+    began = time.monotonic()
+    answer = gateway.chat(chat_body(openai.model, stream=reply.framing == "chunked"), headers=headers)
+    assert answer.status_code == 504
+    assert answer.json()["error"]["code"] == "deadline_exceeded"
+    assert answer.headers["x-should-retry"] == "false"
+    assert time.monotonic() - began < 1.4, "the bench's own time-outs are longer"
+    assert openai.requests[0].hung_up.wait(5)
+    [call] = gateway.booked(openai)
+    [attempt] = call["attempts"]
+    assert attempt["status"] == "sent_unanswered"
+    assert attempt["cost_usd"] is None
+
+
+def test_a_stream_that_has_begun_is_not_cut_by_its_deadline(gateway: Gateway, openai: Site) -> None:
+    """The first byte came in time."""
+    openai.says(stream(*chat_stream()[:3], Pause(0.6), *chat_stream()[3:]))
+    answer = gateway.chat(chat_body(openai.model, stream=True, stream_options={"include_usage": True}), headers={"x-tollway-deadline-ms": "300"})
+    assert answer.content == b"".join(chat_stream())
+
+
+def test_the_second_try_gets_what_is_left(pair: Any) -> None:
+    """Not a fresh deadline; with less than a fifth of a second left there is none."""
+    gateway, cheap, dear = pair
+    cheap.says(whole(BUSY, 503, before=(Pause(0.5),)))
+    dear.says(whole(chat_answer(), before=(Pause(2.0),)))
+    began = time.monotonic()
+    assert gateway.chat(chat_body("m-two"), headers={"x-tollway-deadline-ms": "1200"}).status_code == 504
+    assert time.monotonic() - began < 1.9
+    assert (len(cheap.requests), len(dear.requests)) == (1, 1)
+
+
+def test_no_try_is_begun_with_too_little_time(pair: Any) -> None:
+    """Half a second for the first, and a tenth is left."""
+    gateway, cheap, dear = pair
+    cheap.says(whole(BUSY, 503, before=(Pause(0.5),)))
+    answer = gateway.chat(chat_body("m-two"), headers={"x-tollway-deadline-ms": "600"})
+    assert answer.status_code in (503, 504)
+    assert (len(cheap.requests), len(dear.requests)) == (1, 0)
+
+
+def test_further_tries_stay_in_their_budget(pair: Any) -> None:
+    """Both backends reset every connection: of 30 calls at most three see a second try, and then the breakers keep calls off."""
+    gateway, cheap, dear = pair
+    cheap.says(RESET)
+    dear.says(RESET)
+    answers = [gateway.chat(chat_body("m-two")) for _ in range(30)]
+    assert {answer.status_code for answer in answers} <= {502, 503}
+    assert {answer.headers["x-should-retry"] for answer in answers if answer.status_code == 502} == {"false"}
+    assert len(dear.requests) <= 6
+    assert len(cheap.requests) + len(dear.requests) < 20, "the breakers are open"
+
+
+def test_a_lane_that_recovers_is_found_again(gateway: Gateway, openai: Site) -> None:
+    """After three failures the lane rests; within seconds one call tries it, and then all."""
+    openai.says(RESET)
+    for _ in range(3):
+        assert gateway.chat(chat_body(openai.model)).status_code == 502
+    seen = len(openai.requests)
+    refused = gateway.chat(chat_body(openai.model))
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert len(openai.requests) == seen
+    openai.says(whole(chat_answer()))
+    until(lambda: gateway.chat(chat_body(openai.model)).status_code == 200, "the lane to be tried again")
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
+
+
+def test_what_the_client_did_wrong_opens_no_breaker(gateway: Gateway, openai: Site) -> None:
+    """Ten bad requests, then a good one."""
+    openai.says(whole(BUSY, 400))
+    assert {gateway.chat(chat_body(openai.model)).status_code for _ in range(10)} == {400}
+    openai.says(whole(chat_answer()))
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
+
+
+def test_a_deadline_over_is_no_leak(gateway: Gateway, openai: Site) -> None:
+    """Timers and tasks are gone with their calls."""
+    gate = Gate()
+    openai.says(whole(chat_answer(), before=(gate,)))
+    before = len(gateway.tasks())
+    for _ in range(5):
+        gateway.chat(chat_body(openai.model), headers={"x-tollway-deadline-ms": "50"})
+    gate.open()
+    until(lambda: len(gateway.tasks()) <= before, "tasks to end")
