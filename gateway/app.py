@@ -25,6 +25,7 @@ from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
 from gateway.access.people import People
 from gateway.admission import Admission, memory_limit
 from gateway.alerts.watch import AlertWatch
+from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
@@ -183,7 +184,7 @@ async def _own_stores(
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
-            async with _budgets(settings, policies, ledger) as budgets:
+            async with _budgets(settings, policies, ring, ledger) as budgets:
                 yield _Stores(
                     table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
                     ledger=ledger, budgets=budgets, upkeep=upkeep,
@@ -204,7 +205,7 @@ async def _stores_of_house(
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
         try:
-            async with _budgets(settings, policies, ledger, house) as budgets:
+            async with _budgets(settings, policies, ring, ledger, house) as budgets:
                 yield _Stores(
                     table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
                     budgets=budgets, house=house,
@@ -252,7 +253,7 @@ def _alerts(settings: Settings, store: Store) -> AlertWatch:
 
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
-    async with _database(settings, _pepper(settings), demo_team) as (store, _, _, _):
+    async with _database(settings, _pepper(settings), demo_team) as (store, _, ring, _):
         journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
@@ -260,7 +261,8 @@ async def keep_house(settings: Settings, demo_team: str | None, control: socket.
         try:
             budgets = MemoryBudgets()
             house = House(store, journal, ledger, budgets)
-            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies))).past
+            budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies)), ring.of_user).past
+            house.ring = ring
             await house.live(control)
         finally:
             books.close()
@@ -283,7 +285,8 @@ async def _services(
         known = People(await stores.people.load())
         stored = Stored(stores.memory)
         watch = Watch(stores.ring, stores.table, known, stores.people)
-        upstream = Upstream(transport or WireTransport())
+        wire = transport or WireTransport()
+        upstream = Upstream(wire)
         services = Services(
             settings=settings,
             keys=stores.ring,
@@ -315,6 +318,8 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
+        live = Live(settings, services.fleet, wire)
+        live.start()
         sharing = None
         if settings.redis_url is not None:
             link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
@@ -334,6 +339,7 @@ async def _services(
                 await sharing.close()
             if stores.upkeep is not None and status is not None:
                 stores.upkeep.drop(status)
+            await live.close()
             await watch.close()
             await services.progress.close()
             await stored.close()
@@ -348,11 +354,11 @@ def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
 
 @asynccontextmanager
 async def _budgets(
-    settings: Settings, policies: PolicyStore, ledger: SqlLedger, house: FarHouse | None = None
+    settings: Settings, policies: PolicyStore, ring: KeyRing, ledger: SqlLedger, house: FarHouse | None = None
 ) -> AsyncIterator[Budgets]:
     """In the store that replicas share, at the house of this process's siblings, or here."""
     books = reports.connect(settings.database_url)
-    spent = Spent(books, ledger.flush, partial(_aliases, policies))
+    spent = Spent(books, ledger.flush, partial(_aliases, policies), ring.of_user)
     budgets: Budgets
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)

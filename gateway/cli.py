@@ -7,7 +7,7 @@ import click
 
 from gateway import serve as serving
 from gateway import up as whole
-from gateway.commands import alerts, db, keys, policy, prices, reconcile, report, rerate, sensitivity, users
+from gateway.commands import alerts, budgets, db, keys, policy, prices, reconcile, report, rerate, sensitivity, users
 from gateway.demo import command as demo
 
 
@@ -65,6 +65,7 @@ def up(
 
 main.add_command(demo)
 main.add_command(alerts.group)
+main.add_command(budgets.group)
 main.add_command(db.group)
 main.add_command(keys.group)
 main.add_command(policy.group)

@@ -20,6 +20,7 @@ from gateway.admission import is_patient
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.backends import media
 from gateway.booking import Booking, Plan
+from gateway.budgets import Refused
 from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.errors import (
@@ -39,6 +40,7 @@ from gateway.normalize import Normalized, View, normalize, note
 from gateway.prefix.chain import Chain, chain
 from gateway.relay import Client
 from gateway.services import Services
+from router_policies.downgrade import downgraded
 from router_policies.globs import first_match, globs
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
@@ -70,17 +72,17 @@ class Pipeline:
                 await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
             if HEADER in call.headers:
-                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to))
+                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to, call))
             else:
-                await self._counted(plan, policy, client)
+                await self._counted(plan, policy, client, call)
         finally:
             via.traffic.ended(call.run)
             admission.leave()
 
-    async def _counted(self, plan: Plan, policy: Policy, client: Client) -> None:
+    async def _counted(self, plan: Plan, policy: Policy, client: Client, call: Call) -> None:
         self._via.metrics.in_flight += 1
         try:
-            await self._attempts(plan, policy, client)
+            await self._attempts(plan, policy, client, call)
         finally:
             self._via.metrics.in_flight -= 1
 
@@ -119,6 +121,15 @@ class Pipeline:
             parts=done.parts,
             output_cap=cap,
         )
+
+    def _lower(self, call: Call, policy: Policy, no: Refused) -> Plan:
+        """The plan after a budget said no. Raises that no where nothing cheaper can take the call."""
+        try:
+            plan = self.plan(call, policy)
+        except GatewayError as error:
+            raise no from error
+        reason = f"downgraded, for budget {no.rule.name} is spent: {plan.decision.reason}"
+        return replace(plan, decision=plan.decision._replace(reason=reason))
 
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
@@ -174,9 +185,9 @@ class Pipeline:
         done = normalize(via.forms, view)
         return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
-    async def _attempts(self, plan: Plan, policy: Policy, client: Client) -> None:
+    async def _attempts(self, plan: Plan, policy: Policy, client: Client, call: Call, number: int = 0) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
-        settings, number, last = self._via.settings, 0, TryNext(Overloaded("no lane can take the call right now"))
+        settings, last = self._via.settings, TryNext(Overloaded("no lane can take the call right now"))
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
         deadline = self._deadline(plan, policy)
         for turn in range(1 + settings.retries):
@@ -187,6 +198,12 @@ class Pipeline:
                 number += 1
                 try:
                     await self._attempt(plan, policy, ranked, number, client, deadline)
+                    return
+                except Refused as no:
+                    lower = downgraded(policy, no.rule.name, call.sketch.model)
+                    if lower is None:
+                        raise
+                    await self._attempts(self._lower(call, lower, no), lower, client, call, number - 1)
                     return
                 except TryNext as refusal:
                     last = refusal

@@ -23,6 +23,7 @@ import hiredis
 _SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 _CONNECT_S = 1.0
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.05, 0.25
+_GRACE_S = 0.01
 _NOT_YET = object()
 _OLDEST = (7, 0)
 _log = logging.getLogger("tollway.redis")
@@ -209,6 +210,7 @@ class _Wire(asyncio.Protocol):
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._late: asyncio.Future[Any] | None = None
 
     def send(self, command: tuple[str | bytes | int, ...]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -233,8 +235,12 @@ class _Wire(asyncio.Protocol):
         self._watch = None
         if not self._waiting:
             return
-        left_s = self._waiting[0][1] + self._timeout_s - self._loop.time()
-        if left_s <= 0:
+        future, since = self._waiting[0]
+        left_s = since + self._timeout_s - self._loop.time()
+        if left_s <= 0 and self._late is not future:  # we may be late ourselves: what has come meanwhile is read first
+            self._late = future
+            self._watch = self._loop.call_later(_GRACE_S, self._look)
+        elif left_s <= 0:
             self.abort(f"no answer in {self._timeout_s * 1e3:.0f} ms")
         else:
             self._watch = self._loop.call_later(left_s, self._look)

@@ -88,6 +88,9 @@ class ModelSettings(_Part):
     max_output_tokens: int | None = Field(None, gt=0, description="what it generates at most")
 
 
+EngineName = Literal["embedded", "vllm", "sglang", "tensorrt-llm", "llama.cpp", "ray-serve-llm", "llm-d", "dynamo"]
+
+
 class BackendSettings(_Part):
     """An address, a key, a dialect and models."""
 
@@ -121,6 +124,9 @@ class BackendSettings(_Part):
         "the backend's own address is inside our network, for it would fetch from there",
     )
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
+    engine: EngineName | None = Field(
+        None, description="which model server it is: its load is then asked for twice a second and weighed in decisions"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> BackendSettings:

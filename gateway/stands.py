@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
 from gateway.budgets.windows import Kind
-from gateway.core.call import Call
+from gateway.core.call import Call, Tenant
 from router_policies.globs import first_match
 from router_policies.rules import Policy, Rate
 
@@ -23,7 +23,7 @@ class Stands:
 
     def __init__(self) -> None:
         self._rules: dict[str, tuple[tuple[BudgetRule, ...], bool]] = {}
-        self._accounts: dict[tuple[object, ...], tuple[Account, ...]] = {}
+        self._accounts: dict[tuple[Any, ...], tuple[Account, ...]] = {}
         self._gates: dict[tuple[str, int, str, str], tuple[Gate, ...]] = {}
 
     def accounts(self, policy: Policy, call: Call, model: str) -> tuple[Account, ...]:
@@ -44,9 +44,12 @@ class Stands:
             found = self._accounts[key] = _of(rules, payer)
         return found
 
-    def accounts_of(self, policy: Policy, payer: Payer) -> tuple[Account, ...]:
-        """The same for somebody who is not calling now."""
-        return _of(self._rules_of(policy)[0], payer)
+    def accounts_of(self, policy: Policy, payer: Payer, tenant: Tenant | None) -> tuple[Account, ...]:
+        """The same for a call of the past; `tenant` is whose key it was, if it is known still."""
+        rules, _ = self._rules_of(policy)
+        if tenant is not None and tenant.budget is not None:
+            rules = (*rules, _own_rule(tenant.budget[0], cast(Kind, tenant.budget[1]), tenant.budget[2]))
+        return _of(rules, payer)
 
     def gates(self, policy: Policy, call: Call, model: str, tokens: int, *, first: bool = True) -> tuple[Gate, ...]:
         """Every rate limit that an attempt passes; only a call's first attempt counts as a request of the client."""
@@ -83,8 +86,8 @@ class Stands:
 
 @lru_cache(maxsize=4_096)
 def _own_rule(limit_nanos: int, window: Kind, timezone: str) -> BudgetRule:
-    """The budget that a key brings with it."""
-    return BudgetRule(name="own", limit_nanos=limit_nanos, window=window, timezone=timezone, scope="key")
+    """The budget that a key brings with it; no budget of a policy can have its name."""
+    return BudgetRule(name="(key)", limit_nanos=limit_nanos, window=window, timezone=timezone, scope="key")
 
 
 def payer_of(call: Call, model: str) -> Payer:

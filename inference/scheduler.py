@@ -34,7 +34,7 @@ class Limits:
     `turn`: when so many steps in a row gave rows to fast prompts and none to a standard one, the next gives it some.
     """
 
-    alone: int = 256
+    alone: int = 128
     shared: int = 128
     fast: int = 64
     verify_rows: int = 24

@@ -95,6 +95,14 @@ class KeyRing:
                 self._tenants[record.id] = _tenant(record)
                 self._checked.clear()
 
+    def of_user(self, team: str, user: str | None) -> list[str]:
+        """Ids of the keys that a team's user has, or had; None: of keys that are nobody's."""
+        return [record.id for record in self._records.values() if record.team == team and record.user_id == user]
+
+    def known(self, id: str) -> Tenant | None:
+        """Whose key it is, or was."""
+        return self._tenants.get(id)
+
     def records(self) -> list[KeyRecord]:
         return sorted(self._records.values(), key=lambda r: r.created_us)
 

@@ -10,10 +10,11 @@ operation is idempotent by the hold's id, so that a store behind a network can b
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from gateway.budgets.limits import MOST_NANOS, Account, BudgetRule, Gate, Payer, Scope
 from gateway.budgets.windows import Kind, Window, zone
@@ -22,7 +23,7 @@ from gateway.core.money import usd
 
 __all__ = [
     "MOST_NANOS", "Account", "AlreadySettled", "BudgetRule", "BudgetState", "Budgets", "Gate", "Hold", "Payer", "Refused",
-    "Scope", "Settlement", "StoreAway", "TooFast", "Unread",
+    "Scope", "Settlement", "Spent", "StoreAway", "TooFast", "Unread",
 ]  # fmt: skip
 
 
@@ -116,16 +117,26 @@ class AlreadySettled(RuntimeError):
     """A hold was asked for under an id that is settled: an attempt id was used twice."""
 
 
+class Spent(NamedTuple):
+    """What an account spent, nano-dollars: in all but the last minutes, and by each attempt of those."""
+
+    before: int = 0
+    recent: Mapping[str, int] = MappingProxyType({})
+
+
 class Past(Protocol):
     """Reads from the ledger what an account spent in its present window."""
 
-    async def __call__(self, account: Account, starts_us: int | None, without: Sequence[str]) -> int:
-        """Nano-dollars, attempts with the ids `without` left out. Raises `Unread`."""
+    async def __call__(self, account: Account, starts_us: int | None, recent_us: int | None, without: Sequence[str]) -> Spent:
+        """Attempts since `recent_us` one by one (None: none of them), of those before it not the ids `without`.
+
+        Raises `Unread`.
+        """
 
 
-async def no_past(account: Account, starts_us: int | None, without: Sequence[str]) -> int:
+async def no_past(account: Account, starts_us: int | None, recent_us: int | None, without: Sequence[str]) -> Spent:
     """For budgets that begin with nothing spent."""
-    return 0
+    return Spent()
 
 
 class Budgets(Protocol):

@@ -23,7 +23,6 @@ Costs = Callable[[Sequence[str]], Awaitable[Mapping[str, int | None]]]
 """What the ledger says these attempts cost, those that it knows; it is brought up to date first. May raise `Unread`."""
 _BEAT_S = 1.0
 _POLL_S = 0.05
-_LEASES_EVERY = 2
 _LOOK_EVERY = 5
 _HOPELESS_US = 86_400_000_000
 _LATE_US = 30_000_000
@@ -129,8 +128,6 @@ class Epochs:
     def _go_on(self) -> None:
         """Opens, or waits until the epoch does."""
         if self._wait_us:
-            if self._leases is not None:
-                self._leases.begin()
             self._spawn(self._wait())
             return
         renewed, self._renewed = self._renewed, False
@@ -243,7 +240,7 @@ class Epochs:
     async def _upkeep(self, expired: Sequence[str]) -> None:
         if expired and self._beats % _LOOK_EVERY == 0:
             self._spawn(self._look_up(expired))
-        if self._leases is not None and self._beats % _LEASES_EVERY == 0:
+        if self._leases is not None:
             await self._draw(self._leases)
         self._book.forget_old()
 

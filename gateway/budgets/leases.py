@@ -1,7 +1,7 @@
 """What a replica may spend while the store is away: money drawn ahead, and spent without asking.
 
 While the store is there, each account in use has a lease: a hold of this replica's own, renewed every few seconds, of
-what it may need (what it spent in the last minute and what its calls hold at once), at most a twentieth of what is left. When
+what it may need (what it spends in a minute and what its calls hold at once), at most a twentieth of what is left. When
 the store is gone, budgets of that size in memory stand in for the real ones; rate limits become this replica's share.
 """
 from __future__ import annotations
@@ -28,6 +28,8 @@ class _Use:
     peak: list[int] = field(default_factory=lambda: [0] * _SLICES)
     held: int = 0
     slice: int = 0
+    since: float = 0.0
+    """When it was first used: what it spends in a minute is reckoned from what it spent since."""
     leased: int = 0
     until: float = 0.0
 
@@ -48,7 +50,7 @@ class Leases:
         for account, _ in hold.slots:
             use = self._uses.get(account.id)
             if use is None:
-                use = self._uses[account.id] = _Use(account, slice=now)
+                use = self._uses[account.id] = _Use(account, slice=now, since=self._clock())
             elif use.slice != now:
                 _turn(use, now)
             use.account = account
@@ -71,7 +73,8 @@ class Leases:
         for name, use in list(self._uses.items()):
             if use.slice != now:
                 _turn(use, now)
-            want = sum(use.spent) + max(use.peak)
+            age_s = max(self._clock() - use.since, 1.0)
+            want = int(sum(use.spent) * max(60.0 / age_s, 1.0)) + max(use.peak)
             if use.account.enforced and (want or use.leased):
                 found.append((use.account, want))
             if not want and not use.leased and not use.held:

@@ -180,10 +180,10 @@ class MemoryBudgets:
 
     async def _begin(self, account: Account) -> None:
         span = window(account.rule.window, account.rule.timezone, self._now_us())
-        spent = await self.past(account, span.starts_us, ())
+        found = await self.past(account, span.starts_us, None, ())
         if len(self._books) >= _BOOKS:
             self._books = {id: book for id, book in self._books.items() if book.held or book.before}
-        self._book(account, self._now_us()).spent = spent
+        self._book(account, self._now_us()).spent = found.before
 
     # one step
 

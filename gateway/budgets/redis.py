@@ -40,6 +40,10 @@ from gateway.redis_link import Refused as LinkRefused
 
 _TRIES = 6
 _OPENING_S = 2.5
+_RECENT_US = 20 * 60 * 1_000_000
+"""Longer than a hold or a lease lasts: older attempts have been settled, or were asserted."""
+_PART = 2_000
+"""Words of one script call."""
 _COMING_S = 0.4
 """How long a call waits for a store that may be coming back, where it could only be refused otherwise."""
 _REMEMBER_MS = 7_200_000
@@ -181,7 +185,7 @@ class RedisBudgets:
     async def seed(self, account: Account, spent_nanos: int) -> None:
         """See `Budgets.seed`."""
         self._known[account.id] = account
-        await self._plain("seed", account.book, self._window(account).starts_us or 0, spent_nanos, 0)
+        await self._plain("seed", account.book, self._window(account).starts_us or 0, spent_nanos)
 
     async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
         """See `Budgets.correct`."""
@@ -380,11 +384,14 @@ class RedisBudgets:
             raise StoreAway("what the budget has spent cannot be read right now") from error
 
     async def _begin(self, account: Account) -> None:
-        """What was under way when the store forgot is left out: it is booked when it is settled."""
+        """Calls that were under way when the store forgot are left out, however old: they count when they are settled."""
         under_way: list[bytes] = await self._link.call("SMEMBERS", self._epochs.key("a"))
-        start = self._window(account).starts_us
-        spent = await self._past(account, start, [id.decode() for id in under_way])
-        await self._epochs.run("seed", account.book, start or 0, spent, 1)
+        start, recent = self._window(account).starts_us, self._now_us() - _RECENT_US
+        before, attempts = await self._past(account, start, recent, [id.decode() for id in under_way])
+        words = [word for pair in attempts.items() for word in pair]
+        for at in range(0, max(len(words), 1), _PART):
+            last = int(at + _PART >= len(words))
+            await self._epochs.run("begin", account.book, start or 0, last, before, *words[at : at + _PART])
 
     # time
 

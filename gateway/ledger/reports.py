@@ -139,6 +139,12 @@ class Reports:
             query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
         return int(self._reader.read(query)[0][0]["nanos"] or 0)
 
+    def spent_each(self, part: Slice) -> dict[str, int]:
+        """Nano-dollars of each attempt of a slice, corrections included, as far as costs are known."""
+        id = func.coalesce(C.corrects, C.id).label("attempt_id")
+        query = part.apply(select(id, func.sum(C.cost_nanos).label("nanos"))).group_by(id)
+        return {row["attempt_id"]: int(row["nanos"]) for row in self._reader.read(query)[0] if row["nanos"] is not None}
+
     def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:
         """Nano-dollars of those attempts that are booked, corrections included; None: not known."""
         found: dict[str, int | None] = {}

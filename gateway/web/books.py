@@ -20,6 +20,7 @@ from litestar.response import Stream
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.errors import BadRequest, Overloaded
+from gateway.corrections import Corrections
 from gateway.ledger import query
 from gateway.ledger.reports import BadQuery, LedgerUnavailable, Slice, UnknownZone
 from gateway.metering import listing, prices
@@ -63,7 +64,7 @@ async def rerate(request: Request[Any, Any, State], state: State, data: Annotate
     backends = services.settings.backends.items()
     run = Rerating(
         reports=services.reports,
-        ledger=services.ledger,
+        ledger=Corrections(services),
         book=book,
         regions={name: backend.region for name, backend in backends},
         batch_lanes={(name, lane) for name, backend in backends for lane, how in backend.lanes.items() if how.batch},

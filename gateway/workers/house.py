@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.access.keys import KeyRecord
+from gateway.access.keys import KeyRecord, KeyRing
 from gateway.budgets import Account, Budgets, BudgetState, Gate, Hold, Settlement
 from gateway.key_table import KeyTable
 from gateway.ledger import Entry
@@ -41,6 +41,8 @@ class House:
         self.journal = journal
         self.ledger = ledger
         self.budgets = budgets
+        self.ring: KeyRing | None = None
+        """Whose keys are whose, for budgets of users."""
         self._rooms: dict[int, _Room] = {}
         self._shared: dict[str, Method] = {
             **methods("keys", _Keys(store, self.tell_of_key)),
@@ -91,6 +93,8 @@ class House:
         return await self.ledger.flush(timeout_s)
 
     async def tell_of_key(self, record: KeyRecord) -> None:
+        if self.ring is not None:
+            self.ring.put(record)
         await self.ask_all("worker.put_key", record)
 
     async def _take_in(self, sock: socket.socket) -> None:

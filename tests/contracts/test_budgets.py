@@ -20,6 +20,7 @@ from gateway.budgets import (
     Payer,
     Refused,
     Settlement,
+    Spent,
     StoreAway,
     TooFast,
     Unread,
@@ -44,12 +45,13 @@ class Ledger:
         self.read = 0
         self.away = False
 
-    async def __call__(self, account: Account, starts_us: int | None, without: Sequence[str]) -> int:
+    async def __call__(self, account: Account, starts_us: int | None, recent_us: int | None, without: Sequence[str]) -> Spent:
         self.read += 1
         await asyncio.sleep(0)
         if self.away:
             raise Unread
-        return self.spent.get(account.id, 0)
+        spent = self.spent.get(account.id, 0)
+        return Spent(spent) if recent_us is None else Spent(spent - 7, {"x1": 3, "x2": 4})
 
 
 @pytest.fixture(scope="module")
@@ -219,10 +221,10 @@ async def test_a_negative_hold_is_a_mistake(budgets: Budgets) -> None:
 
 async def test_forgotten_holds_end(budgets: Budgets) -> None:
     """At their expiry the money is free again; an attempt that settles after it is booked all the same."""
-    hold = await budgets.hold([account(100)], 100, "a", 60_000)
+    hold = await budgets.hold([account(100)], 100, "a", 400_000)
     with pytest.raises(Refused):
         await budgets.hold([account(100)], 1, "b", MINUTE_US)
-    await asyncio.sleep(0.08)
+    await asyncio.sleep(0.45)
     await budgets.hold([account(100)], 100, "c", MINUTE_US)
     assert await budgets.settle(hold, 70) == Settlement(70)
     assert await amounts(budgets) == (70, 100)
@@ -230,9 +232,9 @@ async def test_forgotten_holds_end(budgets: Budgets) -> None:
 
 async def test_a_stream_raises_its_hold_in_steps(budgets: Budgets) -> None:
     """More money and more time, or neither."""
-    first = await budgets.hold([account(100)], 40, "a", 50_000)
+    first = await budgets.hold([account(100)], 40, "a", 300_000)
     raised = await budgets.extend(first, 60, MINUTE_US)
-    await asyncio.sleep(0.07)
+    await asyncio.sleep(0.35)
     assert await amounts(budgets) == (0, 60)
     with pytest.raises(Refused):
         await budgets.extend(raised, 101, MINUTE_US)
@@ -245,8 +247,8 @@ async def test_a_stream_raises_its_hold_in_steps(budgets: Budgets) -> None:
 
 async def test_an_expired_hold_is_taken_again_in_full(budgets: Budgets) -> None:
     """If there is still room for it."""
-    first = await budgets.hold([account(100)], 60, "a", 20_000)
-    await asyncio.sleep(0.04)
+    first = await budgets.hold([account(100)], 60, "a", 50_000)
+    await asyncio.sleep(0.1)
     other = await budgets.hold([account(100)], 50, "b", MINUTE_US)
     with pytest.raises(Refused):
         await budgets.extend(first, 60, MINUTE_US)
@@ -358,14 +360,14 @@ async def test_only_so_many_run_at_once(budgets: Budgets) -> None:
     """A place is free again at the settlement, and at the expiry of a hold that nobody settled."""
     two = [gate("concurrent", 2)]
     first = await budgets.hold([], 0, "a", MINUTE_US, two)
-    await budgets.hold([], 0, "b", 40_000, two)
+    await budgets.hold([], 0, "b", 600_000, two)
     with pytest.raises(TooFast):
         await budgets.hold([], 0, "c", MINUTE_US, two)
     await budgets.settle(first, 0)
     await budgets.hold([], 0, "d", MINUTE_US, two)
     with pytest.raises(TooFast):
         await budgets.hold([], 0, "e", MINUTE_US, two)
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.65)
     await budgets.hold([], 0, "f", MINUTE_US, two)
 
 

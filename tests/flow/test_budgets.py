@@ -61,7 +61,7 @@ def cap(limit_usd: float, **fields: Any) -> dict[str, Any]:
 
 def test_two_replicas_spend_one_budget(start: Start, site: Site) -> None:
     """Calls at once at both: never over the limit, nothing left reserved, and the refusal is a 402 that is not tried again."""
-    first, second = start(cap(0.004)), start(cap(0.004))
+    first, second = (start(cap(0.004), redis_away="closed") for _ in range(2))  # no leases: nothing else is held
     site.says(whole(chat_answer()))
     for process in (first, second):
         process.key()
@@ -151,3 +151,47 @@ def test_an_alert_lets_calls_go_on(start: Start, site: Site) -> None:
     site.says(whole(chat_answer()))
     assert {process.chat(chat_body(site.model)).status_code for _ in range(3)} == {200}
     assert budget(process)["spent_nanos"] == 3 * COST_NANOS
+
+
+def test_a_spent_budget_sends_calls_down(start: Start, site: Site, upstream: Upstream) -> None:
+    """To the lane that the policy names; what runs there still counts, and nobody is refused."""
+    small = upstream.site("small")
+    for each in (site, small):
+        each.says(whole(chat_answer()))
+    down = {"on_exhausted": "downgrade", "downgrade": {"model": small.model, "lanes": ["cheap"]}}
+    lanes = {"lanes": {"cheap": {}}}
+    process = start(cap(0.0012, **down), redis_url=None, backends={"up": backend(site), "small": {**backend(small), **lanes}})
+    answers = [process.chat(chat_body(site.model, max_tokens=1)) for _ in range(8)]
+    assert {answer.status_code for answer in answers} == {200}
+    lanes_used = [answer.headers["x-tollway-lane"] for answer in answers]
+    assert lanes_used == sorted(lanes_used, reverse=True)
+    assert set(lanes_used) == {"standard", "cheap"}
+    assert "budget cap is spent" in answers[-1].headers["x-tollway-reason"]
+    assert budget(process)["spent_nanos"] == 8 * COST_NANOS
+    booked = process.call(answers[-1].headers["x-tollway-call"])
+    assert (booked["model"], booked["attempts"][0]["upstream_model"]) == (site.model, small.model)
+
+
+def test_a_key_may_have_a_budget_of_its_own(start: Start, site: Site) -> None:
+    """Beside the team's; other keys of the team go on."""
+    process = start({}, redis_url=None)
+    site.says(whole(chat_answer()))
+    poor = process.make_key("plain", budget={"limit_nanos": 0})["key"]
+    rich = process.make_key("plain", budget={"limit_nanos": 10**9, "window": "total"})["key"]
+    def ask(key: str) -> int:
+        return process.ask("POST", "/v1/chat/completions", key, json=chat_body(site.model)).status_code
+    assert [ask(poor), ask(rich), process.chat(chat_body(site.model)).status_code] == [402, 200, 200]
+    states = {state["limit_nanos"]: state["spent_nanos"] for state in process.ask("GET", "/tollway/admin/budgets").json()}
+    assert states == {0: 0, 10**9: COST_NANOS}
+
+
+def test_a_rerating_counts_at_once(start: Start, site: Site) -> None:
+    """Corrections move what a running budget has spent, by as much as they book."""
+    process = start(cap(1), redis_url=None)
+    site.says(whole(chat_answer()))
+    assert process.chat(chat_body(site.model)).status_code == 200
+    prices = process.folder / "prices.toml"
+    prices.write_text(prices.read_text().replace('input = "2"', 'input = "4"'))
+    answer = process.ask("POST", "/tollway/admin/rerate", json={"from": "2020-01-01", "to": "2100-01-01"})
+    assert answer.status_code == 200, answer.text
+    assert budget(process)["spent_nanos"] == COST_NANOS + 80_000

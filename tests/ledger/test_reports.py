@@ -187,6 +187,8 @@ def test_what_a_budget_spent_is_the_sum_of_its_window(ledger: Any) -> None:
     ids = [row.id for row in report.entries()]
     without = next(id for id in ids if id != "c" and report.costs([id])[id] == nanos("2"))
     assert report.spent(march, [without, *(f"x{n}" for n in range(1_000))]) == nanos("4") + 5
+    each = report.spent_each(march)
+    assert (sum(each.values()), each["a-2"]) == (nanos("6") + 5, nanos("4") + 5)
     assert report.costs([*ids, "unheard-of"]).keys() >= {without}
     assert "unheard-of" not in report.costs(["unheard-of"])
 

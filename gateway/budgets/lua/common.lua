@@ -8,7 +8,8 @@
 -- ORG:EPOCH:x        zset    live holds by expiry
 -- ORG:EPOCH:e        list    holds that expired and were not settled: whether they cost anything is looked up in the ledger
 -- ORG:EPOCH:d:ID     string  a settled id and what it cost, for a while
--- ORG:EPOCH:a        set     ids asserted in this epoch: what the ledger says of them is not in what accounts began with
+-- ORG:EPOCH:a        set     ids asserted in this epoch: calls that may be older than the minutes that accounts begin with
+-- ORG:EPOCH:s:A      set     attempts that were in the ledger, and counted, when account A began
 -- ORG:EPOCH:g:G      string  rate limit G: when it is even again (us)
 -- ORG:EPOCH:c:G      string  concurrency limit G: how many run
 --

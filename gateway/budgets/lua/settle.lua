@@ -5,12 +5,18 @@
 local id, cost, accounts, gates = ARGV[2], ARGV[3], tonumber(ARGV[6]), tonumber(ARGV[7])
 if not current() then return {id, 'epoch'} end
 local before = redis.call('GET', root .. 'd:' .. id)
-if before then return {id, 'again', before} end
+if before then
+  take(id)
+  return {id, 'again', before}
+end
 local held = take(id) or ARGV[4]
 if cost == '' then cost = held end
 local at = 8
 for _ = 1, accounts do
-  add(root .. 'b:' .. ARGV[at], ARGV[at + 1] .. ':s', cost)
+  -- what the ledger had of this attempt when the account began is not added again
+  if redis.call('SISMEMBER', root .. 's:' .. ARGV[at], id) == 0 then
+    add(root .. 'b:' .. ARGV[at], ARGV[at + 1] .. ':s', cost)
+  end
   at = at + 2
 end
 for _ = 1, gates do
