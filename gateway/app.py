@@ -56,6 +56,7 @@ from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.shared import SharedIndex
+from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
@@ -296,6 +297,7 @@ async def _services(
             stored=stored,
             memory=stores.memory,
             idempotency=Idempotency(stores.memory),
+            progress=ProgressNotes(stores.journal),
             policies=policies,
             fleet=Fleet(settings, _rates_of(book)),
             upstream=upstream,
@@ -327,6 +329,7 @@ async def _services(
         if stores.upkeep is not None and status is not None:
             stores.upkeep.add(status)
         stored.start()
+        services.progress.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
         try:
             yield services
@@ -338,6 +341,7 @@ async def _services(
                 stores.upkeep.drop(status)
             await live.close()
             await watch.close()
+            await services.progress.close()
             await stored.close()
             await upstream.aclose()
             services.reports.close()

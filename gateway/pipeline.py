@@ -301,9 +301,12 @@ class Pipeline:
             request = attempt.request()
         booking.sent = request
         await booking.open()
+        if plan.call.sketch.stream:
+            via.progress.began(booking.id, lambda: attempt.outcome.produced)
         try:
             await attempt.run(request, via.upstream, client)
         finally:
+            via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same
                 await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
 

@@ -26,6 +26,7 @@ from gateway.people_table import PeopleTable
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.progress import ProgressNotes
 from gateway.settings import Settings
 from gateway.watch import Watch
 from gateway.workers.far import FarHouse
@@ -65,6 +66,7 @@ class Services:
     stored: Stored
     memory: MemoryTable
     idempotency: Idempotency
+    progress: ProgressNotes
     late: dict[str, tuple[Entry, Hold | None]] = field(default_factory=dict)
     """Attempts whose usage is still to come, by the id of the answer that is being made; bounded."""
     admission: Admission = field(default_factory=Admission)

@@ -42,7 +42,7 @@ def main(lines: tuple[str, ...], skip: tuple[str, ...], long: bool, as_json: boo
                 found[line] = EXPERIMENTS[line](Scale(long))
             except Exception as error:
                 found[line] = Reached(f"failed: {type(error).__name__}: {error}", kept=False, done="broke off")
-            err.print(f"{line}: {time.monotonic() - began:.0f} s")
+            err.print(f"{line}: {found[line].figure} ({time.monotonic() - began:.0f} s)", soft_wrap=True)
     if as_json:
         click.echo(json.dumps({line: asdict(reached) for line, reached in found.items()}, indent=1))
     else:

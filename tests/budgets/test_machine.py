@@ -55,7 +55,7 @@ class Machine(RuleBasedStateMachine):
         self.number = 0
 
     async def _open(self) -> list[Budgets]:
-        redis = RedisBudgets(Link(address(self.url), timeout_s=5.0), "r1", org=f"m{next(_orgs)}", shut_s=0.0)
+        redis = RedisBudgets(Link(address(self.url), timeout_s=5.0), "r1", org=f"m{next(_orgs)}", shut_s=0.0, away="closed")
         await redis.start()
         return [MemoryBudgets(), redis]
 

@@ -72,7 +72,7 @@ async def budgets(request: pytest.FixtureRequest, ledger: Ledger) -> AsyncIterat
         yield MemoryBudgets(past=ledger)
         return
     server: Server = request.getfixturevalue("server")
-    store = RedisBudgets(Link(address(server.url)), "r1", org=f"o{next(_orgs)}", past=ledger, shut_s=0.0)
+    store = RedisBudgets(Link(address(server.url)), "r1", org=f"o{next(_orgs)}", past=ledger, shut_s=0.0, away="closed")
     await store.start()
     yield store
     await store.close()

@@ -124,14 +124,35 @@ def test_kill_loses_no_answered_call(start: Start, site: Site) -> None:
     for thread in threads:
         thread.join(10)
     process.start()
-    rows = process.ask("GET", "/tollway/usage?by=call_id").json()["rows"]
+    rows: list[dict[str, Any]] = []
+
+    def recovered() -> bool:
+        rows[:] = process.ask("GET", "/tollway/usage?by=call_id").json()["rows"]
+        return set(whole_ids) <= {row["call_id"] for row in rows}
+
+    until(recovered, "every answered call to be booked", 20)
     booked = {row["call_id"]: row for row in rows}
-    assert set(whole_ids) <= set(booked)
     assert all(row["attempts"] == 1 for row in rows)
     assert process.attempts(site).keys() <= {"ok", "orphaned"}
     assert process.attempts(site)["ok"] >= len(whole_ids)
     assert len(booked) - len(whole_ids) <= 24  # in flight, or answered and not yet seen by its client
     assert process.chat(chat_body(site.model, stream=True)).status_code == 200
+
+
+def test_a_killed_stream_is_booked_as_far_as_it_had_come(start: Start, site: Site) -> None:
+    """Its output is estimated from what the journal noted a second before."""
+    process, text = start(), "word " * 200
+    site.says(stream(*chat_stream(text)[:2], Gate()))
+    streams(process, site, 1)
+    until(lambda: site.requests[0].steps_sent == 2, "the stream")
+    time.sleep(2.5)
+    process.kill()
+    process.start()
+    (call,) = process.booked(site)
+    (attempt,) = call["attempts"]
+    assert (attempt["status"], attempt["tokens_from"]) == ("orphaned", "estimate")
+    assert 200 <= attempt["tokens"]["output"] <= 300
+    assert attempt["tokens"]["uncached"] > 0
 
 
 def test_a_start_on_the_same_data_knows_keys_and_calls(start: Start, site: Site) -> None:

@@ -64,12 +64,15 @@ async def _fetch(transport: Transport, target: Target, method: str, path: str, b
         answer = await transport.send(request)
         answer.read_timeout_s = _TIMEOUT_S
         whole = bytearray()
-        async for chunk in answer:
-            whole += chunk
-            if len(whole) > _MOST_BYTES:
-                await answer.aclose()
-                raise OSError("its figures are too long")
+
+        def take(piece: bytes) -> bool:
+            whole.extend(piece)
+            return len(whole) <= _MOST_BYTES
+
+        await answer.pump(take)
         await answer.aclose()
+        if len(whole) > _MOST_BYTES:
+            raise OSError("its figures are too long")
     except httpx.HTTPError as error:
         raise OSError(str(error) or type(error).__name__) from error
     return answer.status, bytes(whole)

@@ -1,0 +1,64 @@
+"""PROG records: once a second, what each running stream has produced so far, so that a death books it as far as it had come.
+
+Nothing is counted on a stream's own way: a task looks at all of them and estimates by length.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from gateway.ledger.journal import Journal, JournalError
+
+EVERY_S = 1.0
+_CHARACTERS_PER_TOKEN = 4
+_log = logging.getLogger("tollway.journal")
+
+Produced = Callable[[], Callable[[], str] | None]
+"""Gives the function that gives the text so far; None while there is none."""
+
+
+class ProgressNotes:
+    """One task per process."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._running: dict[str, Produced] = {}
+        self._told: dict[str, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="progress")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def began(self, attempt_id: str, produced: Produced) -> None:
+        self._running[attempt_id] = produced
+
+    def ended(self, attempt_id: str) -> None:
+        self._running.pop(attempt_id, None)
+        self._told.pop(attempt_id, None)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            for attempt_id, produced in list(self._running.items()):
+                self._note(attempt_id, produced())
+                await asyncio.sleep(0)
+
+    def _note(self, attempt_id: str, produced: Callable[[], str] | None) -> None:
+        if produced is None or attempt_id not in self._running:
+            return
+        tokens = -(-len(produced()) // _CHARACTERS_PER_TOKEN)
+        if tokens == self._told.get(attempt_id, 0):
+            return
+        self._told[attempt_id] = tokens
+        try:
+            self._journal.progress(attempt_id, tokens)
+        except JournalError as error:           # its settling will say so too
+            _log.warning("progress of %s is not in the journal: %s", attempt_id, error)
