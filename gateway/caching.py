@@ -37,6 +37,8 @@ def plan(
     rules, cache, team = rules_of(target.provider, model, target.dialect), policy.cache, call.tenant.team
     if rules is None or not cache.plan or not links.keys or subscription(call.headers):
         return None
+    if len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
+        return None
     session = bytes.fromhex(links.session)
     held = levers.held("cache", team, session, cache.hold_out)
     arms = [levers.arms(session, {"cache": held})] if cache.hold_out and session else []

@@ -7,7 +7,6 @@ otherwise (`media_urls: pass`). What a tool was called with is not an address to
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ from gateway.core.errors import BadRequest
 
 _FETCHED = ("image_url", "video_url", "audio_url", "file_url", "image", "video", "audio")
 _SPOKEN = ("messages", "input", "system")
-_HINT = re.compile(rb'_url|"url"|"(?:image|video|audio)"|\\u00[2-7]', re.IGNORECASE)
+_HINTS = (b"_url", b'"url"', b'"image"', b'"video"', b'"audio"', b"\\u00")
+"""Plain texts, since looking for six of them costs a tenth of one pattern."""
 _INSIDE = (".local", ".internal", ".lan", ".svc", ".localhost", ".home.arpa")
 _LEAST_DOTS = 1
 
@@ -37,7 +37,7 @@ def is_inside(host: str) -> bool:
 def check(body: bytes, spans: Sequence[tuple[int, int]]) -> None:
     """Raises `UrlNotAllowed` if a part of the prompt at these places names anything but `data:` to be fetched."""
     for start, end in spans:
-        if _HINT.search(body, start, end):
+        if any([body.find(hint, start, end) >= 0 for hint in _HINTS]):
             for address in _addresses(msgspec.json.decode(memoryview(body)[start:end])):
                 if not address.lstrip().lower().startswith("data:"):
                     text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"

@@ -83,10 +83,18 @@ def test_who_does_not_want_it_gets_nothing(gateway: Gateway, providers: Provider
 
 def test_openai_gets_a_key_and_one_shots_are_not_paid_for(gateway: Gateway, providers: Providers) -> None:
     """At 5.6 a burst of prompts that never come again costs a quarter more each until that is noticed; the key is there at once."""
-    _, seen = ask(gateway, providers, "openai", talk("key", 0))
-    assert seen.body["prompt_cache_key"].startswith("tw-")
-    _, seen = ask(gateway, providers, "openai-5.6", talk("key", 0))
-    assert seen.body["prompt_cache_key"].startswith("tw-")
+    for provider in ("openai", "openai-5.6"):
+        body = talk("key", 0)
+        body["messages"].insert(0, {"role": "system", "content": LONG})
+        _, seen = ask(gateway, providers, provider, body)
+        assert seen.body["prompt_cache_key"].startswith("tw-")
+
+
+def test_a_prompt_that_no_cache_takes_travels_as_it_came(gateway: Gateway, providers: Providers) -> None:
+    """A hundred bytes are not a thousand tokens."""
+    body = {**talk("short", 0), "messages": [{"role": "user", "content": "hello"}]}
+    _, seen = ask(gateway, providers, "openai", body)
+    assert "prompt_cache_key" not in seen.body
 
 
 @pytest.mark.parametrize("provider", sorted(PROVIDERS))
