@@ -51,6 +51,7 @@ from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
 from gateway.missed import Misses
+from gateway.orphans import pricing
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
@@ -184,7 +185,7 @@ async def _own_stores(
     settings: Settings, pepper: bytes, policies: PolicyStore, demo_team: str | None
 ) -> AsyncIterator[_Stores]:
     async with _database(settings, pepper, demo_team) as (store, table, ring, upkeep):
-        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings), pricing(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
@@ -258,7 +259,7 @@ def _alerts(settings: Settings, store: Store) -> AlertWatch:
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
     async with _database(settings, _pepper(settings), demo_team) as (store, _, ring, _):
-        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
+        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM, pricing(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         books = reports.connect(settings.database_url)
