@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -49,6 +50,8 @@ from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
+from gateway.missed import Misses
+from gateway.orphans import pricing
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
 from gateway.pipeline import Pipeline
@@ -76,6 +79,8 @@ from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
+_SWITCH_S = 0.0005
+"""As long as a thread beside the loop may keep a call waiting for the interpreter."""
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
 """The house settles nothing itself."""
 _log = logging.getLogger("tollway")
@@ -180,7 +185,7 @@ async def _own_stores(
     settings: Settings, pepper: bytes, policies: PolicyStore, demo_team: str | None
 ) -> AsyncIterator[_Stores]:
     async with _database(settings, pepper, demo_team) as (store, table, ring, upkeep):
-        journal = Journal(settings.data / "journal", settings.durability, _room(settings))
+        journal = Journal(settings.data / "journal", settings.durability, _room(settings), pricing(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         try:
@@ -254,7 +259,7 @@ def _alerts(settings: Settings, store: Store) -> AlertWatch:
 async def keep_house(settings: Settings, demo_team: str | None, control: socket.socket) -> None:
     """The process that keeps the database and the budgets for several workers; returns when it is told to stop."""
     async with _database(settings, _pepper(settings), demo_team) as (store, _, ring, _):
-        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM)
+        journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM, pricing(settings))
         ledger = SqlLedger(store, journal)
         await ledger.start(journal.recover())
         books = reports.connect(settings.database_url)
@@ -310,11 +315,14 @@ async def _services(
             salt=pepper,
             planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
-            history=History(settings.explain_mb << 20),
+            misses=Misses(History(settings.explain_mb << 20)),
             learnt=_learnt(settings.data),
             house=stores.house,
             admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
         )
+        sys.setswitchinterval(_SWITCH_S)
+        stores.ledger.explained = services.misses.fill
+        services.metrics.unexplained = services.misses.dropped_so_far
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
@@ -344,6 +352,7 @@ async def _services(
             await services.progress.close()
             await stored.close()
             await upstream.aclose()
+            await asyncio.to_thread(services.misses.close)
             services.reports.close()
 
 

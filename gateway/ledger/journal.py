@@ -14,7 +14,7 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -62,10 +62,14 @@ class _Segment:
 class Journal:
     """One writer. Use from one event loop; `recover` once, before the first call is admitted."""
 
-    def __init__(self, folder: Path, durability: Durability = "power", room: Room | None = None) -> None:
+    def __init__(
+        self, folder: Path, durability: Durability = "power", room: Room | None = None,
+        price: Callable[[Entry], Entry] = lambda orphan: orphan,
+    ) -> None:  # fmt: skip
+        """`price` puts the cost on an attempt that was in flight when its writer died."""
         self.cuts: list[Cut] = []
         """Damaged ends found by `recover`; the files that had one are kept, renamed to `.cut`."""
-        self._folder, self._durability, self._room = folder, durability, room or Room()
+        self._folder, self._durability, self._room, self._price = folder, durability, room or Room(), price
         folder.mkdir(parents=True, exist_ok=True)
         self._writer = f"{time.time_ns():016x}-{os.getpid()}"
         self._lock = _lock(folder / f"{self._writer}.lock")
@@ -79,13 +83,12 @@ class Journal:
 
     # What the pipeline calls.
 
-    def open_attempt(self, entry: Entry, output_rate: int | None = None) -> None:
-        """OPEN: before the request goes out. `entry`: as far as it is known, `tokens` an estimate of the input, `cost_nanos`
-        its cost. `output_rate`, micro-dollars per million output tokens, lets recovery price what was generated. Raises
-        `JournalError` if nothing new may be admitted."""
+    def open_attempt(self, entry: Entry) -> None:
+        """OPEN: before the request goes out. `entry`: as far as it is known, `tokens` an estimate of the input; recovery prices
+        it. Raises `JournalError` if nothing new may be admitted."""
         if self.spool.refusal is not None:
             raise JournalError(self.spool.refusal)
-        data = frame(Opened(entry, output_rate))
+        data = frame(Opened(entry))
         self._append(data)
         self._opened[entry.id] = data
         self._segments[-1].pending.add(entry.id)
@@ -120,6 +123,7 @@ class Journal:
                 continue                        # alive
             sweep(self._folder, path.stem)
             wreck = read_wreck(self._folder, path.stem, lock)
+            wreck.orphans = [self._price(orphan) for orphan in wreck.orphans]
             self.cuts += wreck.cuts
             for cut in wreck.cuts:
                 log.warning("journal %s: the last %d bytes, from %d on, cannot be read", cut.path.name, cut.lost, cut.offset)

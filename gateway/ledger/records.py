@@ -34,11 +34,9 @@ class Head(msgspec.Struct, tag=0, array_like=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """OPEN: an attempt is about to be sent. `entry` is what is booked of it should this be the last that is heard of it;
-    `output_rate`, micro-dollars per million output tokens, prices what was generated until then."""
+    """OPEN: an attempt is about to be sent. `entry` is what is booked of it should this be the last that is heard of it."""
 
     entry: Entry
-    output_rate: int | None = None
 
 
 class Progress(msgspec.Struct, tag=2, array_like=True, frozen=True):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gateway.core.money import nanos_from_picos
 from gateway.ledger import Entry
 from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Record, Settled, read
 
@@ -57,7 +56,8 @@ def read_wreck(folder: Path, writer: str, lock: int | None = None) -> Wreck:
         if collects:
             gc.enable()
     wreck.settled = [entry for number, entry in tally.settled.values() if number > tally.projected]
-    wreck.orphans = [_orphan(opened, tally.output.get(id, 0)) for id, opened in tally.opened.items() if id not in tally.settled]
+    orphans = [opened.entry for id, opened in tally.opened.items() if id not in tally.settled]
+    wreck.orphans = [_orphan(entry, tally.output.get(entry.id, 0)) for entry in orphans]
     wreck.waiting = {entry.id for entry in wreck.entries}
     return wreck
 
@@ -96,20 +96,5 @@ class _Tally:
                 self.projected = record.settled
 
 
-def _orphan(opened: Opened, output: int) -> Entry:
-    entry, rate = opened.entry, opened.output_rate
-    return replace(
-        entry,
-        status="orphaned",
-        tokens_from="estimate",
-        tokens=replace(entry.tokens, output=output),
-        cost_nanos=_with_output(entry.cost_nanos, output, rate),
-        uncached_cost_nanos=_with_output(entry.uncached_cost_nanos, output, rate),
-    )
-
-
-def _with_output(input_nanos: int | None, output: int, rate: int | None) -> int | None:
-    """Cost of the input, which OPEN knew, and of what had been generated; unknown where either price is."""
-    if input_nanos is None or (rate is None and output):
-        return None
-    return input_nanos + nanos_from_picos(output * (rate or 0))
+def _orphan(entry: Entry, output: int) -> Entry:
+    return replace(entry, status="orphaned", tokens_from="estimate", tokens=replace(entry.tokens, output=output))

@@ -23,8 +23,8 @@ from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
-from gateway.ledger.rollups import LATENCY_DIMS
 from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of

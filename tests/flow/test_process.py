@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,23 @@ def test_a_killed_stream_is_booked_as_far_as_it_had_come(start: Start, site: Sit
     (attempt,) = call["attempts"]
     assert (attempt["status"], attempt["tokens_from"]) == ("orphaned", "estimate")
     assert 200 <= attempt["tokens"]["output"] <= 300
-    assert attempt["tokens"]["uncached"] > 0
+    tokens = attempt["tokens"]
+    assert tokens["uncached"] > 0
+    assert Decimal(attempt["cost_usd"]) == (tokens["uncached"] * 2 + tokens["output"] * 10) / Decimal(10**6)
+    assert attempt["price_rows"]
+
+
+def test_an_orphan_without_a_price_has_no_cost(start: Start, site: Site) -> None:
+    """Not known is not free."""
+    process = start(backends={"b": backend(site, provider="nobody")})
+    site.says(stream(*chat_stream("word")[:2], Gate()))
+    streams(process, site, 1)
+    until(lambda: site.requests[0].steps_sent == 2, "the stream")
+    process.kill()
+    process.start()
+    (call,) = process.booked(site)
+    (attempt,) = call["attempts"]
+    assert (attempt["status"], attempt["cost_usd"]) == ("orphaned", None)
 
 
 def test_a_start_on_the_same_data_knows_keys_and_calls(start: Start, site: Site) -> None:

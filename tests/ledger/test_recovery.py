@@ -1,18 +1,20 @@
 """What a dead writer left: settled entries as they were, attempts in flight as orphans."""
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from gateway.core.usage import TokenUsage
-from gateway.ledger.records import VERSION, Head, Opened, Progress, Projected, Record, Settled, frame
+from gateway.ledger.records import FRAME, VERSION, Head, Opened, Progress, Projected, Record, Settled, frame
 from gateway.ledger.recovery import read_wreck
 from tests.ledger.generate import entry
 
 OPEN = entry(
-    id="a-9", call_id="c-9", attempt=2, team="search", status="orphaned", tokens=TokenUsage(uncached=1_000), cost_nanos=200_000,
-    uncached_cost_nanos=200_000, price_rows=("p/m@1",),
-)  # fmt: skip
+    id="a-9", call_id="c-9", attempt=2, team="search", status="orphaned", tokens=TokenUsage(uncached=1_000),
+)
 
 
 def leave(folder: Path, *records: Record, number: int = 1, settled: int = 0) -> None:
@@ -24,19 +26,20 @@ def ids(entries: Sequence[object]) -> list[str]:
 
 
 def test_an_attempt_in_flight_is_booked_as_an_orphan_at_its_last_progress(tmp_path: Path) -> None:
-    """Input as estimated at OPEN, output as last counted, priced by the rate that OPEN wrote down."""
-    leave(tmp_path, Opened(OPEN, 800_000), Progress("a-9", 256), Progress("a-9", 512))
+    """Input as estimated at OPEN, output as last counted."""
+    leave(tmp_path, Opened(OPEN), Progress("a-9", 256), Progress("a-9", 512))
     (orphan,) = read_wreck(tmp_path, "w").orphans
     assert (orphan.id, orphan.call_id, orphan.attempt, orphan.team) == ("a-9", "c-9", 2, "search")
     assert (orphan.status, orphan.tokens_from) == ("orphaned", "estimate")
     assert orphan.tokens == TokenUsage(uncached=1_000, output=512)
-    assert orphan.cost_nanos == 200_000 + 512 * 800
 
 
-def test_an_orphan_without_a_price_has_no_cost(tmp_path: Path) -> None:
-    """Not known is not free."""
-    leave(tmp_path, Opened(OPEN), Progress("a-9", 1))
-    assert read_wreck(tmp_path, "w").orphans[0].cost_nanos is None
+def test_a_record_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    """Its OPEN had one member more."""
+    payload = msgspec.msgpack.encode([1, OPEN, 800_000])
+    older = FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+    (tmp_path / "w.00000001.journal").write_bytes(frame(Head(VERSION, "w", 0)) + older)
+    assert ids(read_wreck(tmp_path, "w").orphans) == ["a-9"]
 
 
 def test_what_is_marked_as_projected_is_not_given_again(tmp_path: Path) -> None:

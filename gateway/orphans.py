@@ -1,0 +1,39 @@
+"""What attempts cost that were in flight when their process died: their tokens as recovery found them, at the book's rates.
+
+Priced when they are booked and not when they are opened, since nearly no call ever needs it. One that no row covers has no
+cost, which is not free. Settings may have changed since: a lane that is gone is priced as its provider's default tier.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from msgspec.structs import replace
+
+from gateway.backends.fleet import Fleet
+from gateway.ledger import Entry
+from gateway.metering import prices
+from gateway.settings import Settings
+from router_policies.types import Rates
+
+
+def pricing(settings: Settings) -> Callable[[Entry], Entry]:
+    """A function that prices orphans. Price files are read when the first one comes."""
+
+    @cache
+    def known() -> tuple[prices.PriceBook, Fleet]:
+        return prices.load(settings.prices), Fleet(settings, lambda *_: Rates())
+
+    def price(orphan: Entry) -> Entry:
+        book, fleet = known()
+        target = fleet.targets.get(f"{orphan.backend}/{orphan.lane}")
+        tier = None if target is None else target.set_fields.get("service_tier") or target.priced_as
+        found = book.price(
+            orphan.provider, orphan.upstream_model, orphan.tokens, tier=tier, at_us=orphan.at_us,
+            region=None if target is None else target.region, batch=target is not None and target.batch,
+        )  # fmt: skip
+        return replace(
+            orphan, cost_nanos=found.cost_nanos, uncached_cost_nanos=found.uncached_cost_nanos, price_rows=found.rows
+        )
+
+    return price
