@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -49,6 +50,7 @@ from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
+from gateway.missed import Misses
 from gateway.orphans import pricing
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
@@ -78,6 +80,8 @@ from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
+_SWITCH_S = 0.0005
+"""As long as a thread beside the loop may keep a call waiting for the interpreter."""
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
 """The house settles nothing itself."""
 _log = logging.getLogger("tollway")
@@ -315,11 +319,14 @@ async def _services(
             salt=pepper,
             planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
-            history=History(settings.explain_mb << 20),
+            misses=Misses(History(settings.explain_mb << 20)),
             learnt=_learnt(settings.data),
             house=stores.house,
             admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
         )
+        sys.setswitchinterval(_SWITCH_S)
+        stores.ledger.explained = services.misses.fill
+        services.metrics.unexplained = services.misses.dropped_so_far
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
@@ -347,6 +354,7 @@ async def _services(
             await services.progress.close()
             await stored.close()
             await upstream.aclose()
+            await asyncio.to_thread(services.misses.close)
             services.reports.close()
 
 
