@@ -203,6 +203,8 @@ def test_percentiles_over_many_attempts_come_from_bins(ledger: Any, monkeypatch:
         assert (b.count, b.exact) == (a.count, False)
         for p in ("p50", "p95", "p99"):
             assert getattr(b, p) == pytest.approx(getattr(a, p), rel=0.13)
+    splits = (("lane", "class"), ("lane",), ("hour", "lane"), ())
+    assert report.waits(splits) == {by: report.latency(by) for by in splits}        # asked once, or each by itself
 
 
 def test_what_the_roll_up_cannot_tell_is_left_to_the_ledger() -> None:
