@@ -64,6 +64,7 @@ from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.spent import Spent
+from gateway.status_table import StatusTable
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
 from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
@@ -175,9 +176,9 @@ class _Stores:
     journal: Journal
     ledger: SqlLedger
     budgets: Budgets
+    status: StatusTable
+    upkeep: Upkeep
     house: FarHouse | None = None
-    upkeep: Upkeep | None = None
-    """Where the database is this process's own."""
 
 
 @asynccontextmanager
@@ -192,7 +193,7 @@ async def _own_stores(
             async with _budgets(settings, policies, ring, ledger) as budgets:
                 yield _Stores(
                     table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
-                    ledger=ledger, budgets=budgets, upkeep=upkeep,
+                    ledger=ledger, budgets=budgets, status=StatusTable(store), upkeep=upkeep,
                 )  # fmt: skip
         finally:
             await ledger.close()
@@ -209,13 +210,16 @@ async def _stores_of_house(
         await house.move_in(journal.writer)
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
+        upkeep = Upkeep(None)
+        upkeep.start()
         try:
             async with _budgets(settings, policies, ring, ledger, house) as budgets:
                 yield _Stores(
                     table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
-                    budgets=budgets, house=house,
+                    budgets=budgets, house=house, status=house.status, upkeep=upkeep,
                 )  # fmt: skip
         finally:
+            await upkeep.close()
             await ledger.close()
             journal.close()
 
@@ -333,9 +337,8 @@ async def _services(
             link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
             sharing = SharedIndex(services.index, link, settings.organisation)
             await sharing.start()
-        status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
-        if stores.upkeep is not None and status is not None:
-            stores.upkeep.add(status)
+        status = StatusJob(services, stores.status)
+        stores.upkeep.add(status)
         stored.start()
         services.progress.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
@@ -345,8 +348,7 @@ async def _services(
             reload.cancel()
             if sharing is not None:
                 await sharing.close()
-            if stores.upkeep is not None and status is not None:
-                stores.upkeep.drop(status)
+            stores.upkeep.drop(status)
             await live.close()
             await watch.close()
             await services.progress.close()

@@ -204,12 +204,13 @@ class Booking(msgspec.Struct, kw_only=True):
         via, target, tokens = self.via, self.target, entry.tokens
         probe = via.fleet.probes[target.key]
         if outcome.status == "ok":
-            probe.answered(
+            learnt = probe.answered(
                 uncached_tokens=tokens.uncached, output_tokens=tokens.output, total_s=outcome.total_s,
                 first_token_s=outcome.first_token_s if entry.stream else None, backlog_s=self.ranked.lane.backlog_s,
             )  # fmt: skip
-            self.via.fleet.answered(self.target.key)
-            self.via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)
+            via.fleet.answered(target.key)
+            if learnt:
+                via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)
         elif outcome.http_status in _COOLING:
             probe.cool(f"answered {outcome.http_status}", outcome.retry_after_s)
             via.fleet.stale()

@@ -76,7 +76,7 @@ class Store:
             max_overflow=0,
             pool_timeout=5,
             pool_pre_ping=True,
-            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S},
+            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S, "server_settings": {"jit": "off"}},
             json_serializer=dumps,
             json_deserializer=orjson.loads,
         )
