@@ -37,7 +37,7 @@ from gateway.holds import Holds
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.lanes.trial import shadow_row
-from gateway.normalize import Normalized, View, normalize, note
+from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -176,7 +176,7 @@ class Pipeline:
             return Normalized(call.body, sketch.spans, parts, ())
         held = levers.held("normalize", team, talk.id, rules.hold_out)
         arms = [note(levers.arms(talk.id, {"normalize": held}))] if rules.hold_out and talk.id else []
-        if held:
+        if held or idle(rules.level, sketch.spans, call.headers):
             return Normalized(call.body, sketch.spans, parts, arms)
         view = View(
             domain=team,

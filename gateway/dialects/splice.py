@@ -23,6 +23,7 @@ MAX_ITEMS, MAX_KEY_BYTES = 20_000, 512
 _SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
+_GAPS = b", \n\t\r"
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _MARK = re.compile(rb'["\[\]{},]')
 _QUOTE, _BACKSLASH = b'"\\'
@@ -102,13 +103,17 @@ def items(body: bytes, start: int, end: int) -> list[Span]:
     """Places of the elements of the array at start:end; anything but an array has none."""
     if body[start:start + 1] != b"[":
         return []
-    places, position = [], start + 1
+    places, begin = [], start + 1
     for raw in _elements.decode(memoryview(body)[start:end]):
-        gap = _GAP.match(body, position)
-        position = gap.end() if gap else position
-        size = memoryview(raw).nbytes
-        places.append((position, position + size))
-        position += size
+        if body[begin] in _GAPS:
+            begin += 1
+            if body[begin] in _GAPS:
+                begin += 1
+                if body[begin] in _GAPS and (gap := _GAP.match(body, begin)):
+                    begin = gap.end()
+        stop = begin + memoryview(raw).nbytes
+        places.append((begin, stop))
+        begin = stop
     return places
 
 
