@@ -34,6 +34,7 @@ from gateway.core.call import Call
 from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.core.outcome import Observed, Status
 from gateway.relay import Client
+from gateway.stretch import Stretch
 
 _TRY_ELSEWHERE = frozenset({401, 403, 429, 503, 529})
 _CREDENTIALS = frozenset({401, 403})
@@ -97,6 +98,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     """By when (monotonic) the answer must have come, of a stream its first byte."""
     begun: Callable[[], None] | None = None
     """Called when the answer's first token has come."""
+    stretch: Stretch | None = None
+    """What pays for a stream without an output limit."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
@@ -223,11 +226,12 @@ class Attempt(msgspec.Struct, kw_only=True):
         outcome.produced = relay.produced
         headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]
         headers.append((b"cache-control", b"no-cache"))
-        behind = False
+        behind = short = False
+        stretch = self.stretch
 
         def take(chunk: bytes) -> bool:
             """Runs in the moment in which the bytes come; False: the client must catch up, or nothing more is wanted."""
-            nonlocal behind
+            nonlocal behind, short
             out = relay.feed(chunk)
             if outcome.first_token_s is None and relay.started:
                 self._first_token()
@@ -239,16 +243,22 @@ class Attempt(msgspec.Struct, kw_only=True):
                     if self.keepalive_s:
                         client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
                 behind = not client.write(out)
-            return not (behind or relay.ended)
+            if stretch is not None and not stretch.covers(len(chunk), relay.produced):
+                short = True
+            return not (behind or short or relay.ended)
 
         body = Body(response, self.stop)
         try:
             while True:
                 await body.pump(take)
-                if not behind:
+                if not (behind or short):
                     break
-                behind = False
-                await client.drained()
+                if short and stretch is not None and not relay.complete and not await stretch.more():
+                    await self._out_of_money(relay, client, stretch.why)
+                    return
+                if behind:
+                    await client.drained()
+                behind = short = False
                 if relay.ended:
                     break
             await self._end_of_stream(relay, client, response.status, headers)
@@ -282,6 +292,12 @@ class Attempt(msgspec.Struct, kw_only=True):
             client.begin(status, headers)
         client.complete = True
         await client.end(last)
+
+    async def _out_of_money(self, relay: dialects.StreamRelay, client: Client, why: str) -> None:
+        """Ends the stream as if its output limit had been reached; what came is booked."""
+        self.outcome.observed = relay.observed
+        await self._settle("cut", why)
+        await client.end(relay.cut())
 
     # small steps
 
