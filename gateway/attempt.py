@@ -226,12 +226,11 @@ class Attempt(msgspec.Struct, kw_only=True):
         outcome.produced = relay.produced
         headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]
         headers.append((b"cache-control", b"no-cache"))
-        behind = short = False
-        stretch = self.stretch
+        behind, stretch = False, self.stretch
 
         def take(chunk: bytes) -> bool:
             """Runs in the moment in which the bytes come; False: the client must catch up, or nothing more is wanted."""
-            nonlocal behind, short
+            nonlocal behind
             out = relay.feed(chunk)
             if outcome.first_token_s is None and relay.started:
                 self._first_token()
@@ -243,22 +242,24 @@ class Attempt(msgspec.Struct, kw_only=True):
                     if self.keepalive_s:
                         client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
                 behind = not client.write(out)
-            if stretch is not None and not stretch.covers(len(chunk), relay.produced):
-                short = True
-            return not (behind or short or relay.ended)
+            return not (behind or relay.ended)
 
         body = Body(response, self.stop)
+        feed = take if stretch is None else partial(stretch.ration, relay, take)
         try:
             while True:
-                await body.pump(take)
-                if not (behind or short):
-                    break
-                if short and stretch is not None and not relay.complete and not await stretch.more():
+                if stretch is None or not stretch.rest:
+                    await body.pump(feed)
+                    if not (behind or (stretch is not None and stretch.rest)):
+                        break
+                elif not await stretch.more(relay):
                     await self._out_of_money(relay, client, stretch.why)
                     return
+                elif feed(stretch.rest):
+                    continue
                 if behind:
+                    behind = False
                     await client.drained()
-                behind = short = False
                 if relay.ended:
                     break
             await self._end_of_stream(relay, client, response.status, headers)
