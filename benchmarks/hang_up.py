@@ -91,8 +91,8 @@ def main(calls: int, as_json: bool) -> None:
     """How soon a hang-up reaches the model server."""
     with tempfile.TemporaryDirectory() as folder:
         mock_port = free_port()
-        with running(Path(folder), mock_port) as (port, key, _pid):
-            cuts = quantiles(asyncio.run(measure(mock_port, port, key, calls)), n=100)
+        with running(Path(folder), mock_port) as door:
+            cuts = quantiles(asyncio.run(measure(mock_port, door.port, door.key, calls)), n=100)
     found = {"calls": calls, "p50_ms": round(cuts[49], 2), "p95_ms": round(cuts[94], 2), "p99_ms": round(cuts[98], 2)}
     click.echo(json.dumps(found) if as_json else ", ".join(f"{name} {value}" for name, value in found.items()))
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.explain import SESSIONS
-from benchmarks.gateway import _await
+from benchmarks.gateway import until_answers
 from gateway.up import free_port
 from inference.blocks import BLOCK
 
@@ -89,7 +89,7 @@ def measure(sessions: list[Json], calls: int) -> list[Call]:
              "--demo-team", "bench", "--embedded", f"http://127.0.0.1:{engine_port}/v1"], stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            _await(port)
+            until_answers(f"http://127.0.0.1:{port}/readyz")
             key = (Path(folder) / "data" / "keys" / "demo").read_text().strip()
             headers = {"authorization": f"Bearer {key}"}
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=300, trust_env=False) as client, \

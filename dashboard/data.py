@@ -36,8 +36,8 @@ from gateway.ledger.reports import (
 
 __all__ = [
     "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Limit", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Use",
-    "Viewer", "alerts", "call", "call_list", "day_range", "decisions", "extent", "histogram", "instant", "latency", "limits",
-    "micros", "misses", "now_us", "rolled", "run", "run_calls", "runs", "spend", "status", "uses", "values", "verify",
+    "Viewer", "alerts", "call", "call_list", "day_range", "decisions", "extent", "histogram", "instant", "limits",
+    "micros", "misses", "now_us", "rolled", "run", "run_calls", "runs", "spend", "status", "uses", "values", "verify", "waits",
 ]  # fmt: skip
 
 KEEP_S = 4
@@ -79,13 +79,16 @@ def _spend(url: str, by: tuple[str, ...], part: Slice) -> Sums:
     return _reports(url).spend(by, part)
 
 
-def latency(by: tuple[str, ...], part: Slice, of: Of = "first_token") -> list[Quantiles]:
-    return _latency(database_url(), by, part, of)
+def waits(splits: tuple[tuple[str, ...], ...], part: Slice, of: Of = "first_token") -> dict[tuple[str, ...], list[Quantiles]]:
+    """Waiting times by each of several splits."""
+    return _waits(database_url(), splits, part, of)
 
 
 @st.cache_data(ttl=KEEP_S, max_entries=256, show_spinner=False)
-def _latency(url: str, by: tuple[str, ...], part: Slice, of: Of) -> list[Quantiles]:
-    return _reports(url).latency(by, part, of)
+def _waits(
+    url: str, splits: tuple[tuple[str, ...], ...], part: Slice, of: Of
+) -> dict[tuple[str, ...], list[Quantiles]]:
+    return _reports(url).waits(splits, part, of)
 
 
 def histogram(by: tuple[str, ...], part: Slice, of: Of = "first_token") -> list[Bar]:

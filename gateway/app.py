@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -49,6 +50,7 @@ from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
 from gateway.metrics import Metrics
+from gateway.missed import Misses
 from gateway.orphans import pricing
 from gateway.passage import Passage
 from gateway.people_table import PeopleTable
@@ -62,6 +64,7 @@ from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.spent import Spent
+from gateway.status_table import StatusTable
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
 from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
@@ -77,6 +80,8 @@ from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
+_SWITCH_S = 0.0005
+"""As long as a thread beside the loop may keep a call waiting for the interpreter."""
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
 """The house settles nothing itself."""
 _log = logging.getLogger("tollway")
@@ -171,9 +176,9 @@ class _Stores:
     journal: Journal
     ledger: SqlLedger
     budgets: Budgets
+    status: StatusTable
+    upkeep: Upkeep
     house: FarHouse | None = None
-    upkeep: Upkeep | None = None
-    """Where the database is this process's own."""
 
 
 @asynccontextmanager
@@ -188,7 +193,7 @@ async def _own_stores(
             async with _budgets(settings, policies, ring, ledger) as budgets:
                 yield _Stores(
                     table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
-                    ledger=ledger, budgets=budgets, upkeep=upkeep,
+                    ledger=ledger, budgets=budgets, status=StatusTable(store), upkeep=upkeep,
                 )  # fmt: skip
         finally:
             await ledger.close()
@@ -205,13 +210,16 @@ async def _stores_of_house(
         await house.move_in(journal.writer)
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
         await ledger.start()
+        upkeep = Upkeep(None)
+        upkeep.start()
         try:
             async with _budgets(settings, policies, ring, ledger, house) as budgets:
                 yield _Stores(
                     table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
-                    budgets=budgets, house=house,
+                    budgets=budgets, house=house, status=house.status, upkeep=upkeep,
                 )  # fmt: skip
         finally:
+            await upkeep.close()
             await ledger.close()
             journal.close()
 
@@ -311,11 +319,14 @@ async def _services(
             salt=pepper,
             planner=Planner(caching.rates_of(book)),
             index=PrefixIndex(settings.prefix_index_mb << 20),
-            history=History(settings.explain_mb << 20),
+            misses=Misses(History(settings.explain_mb << 20)),
             learnt=_learnt(settings.data),
             house=stores.house,
             admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
         )
+        sys.setswitchinterval(_SWITCH_S)
+        stores.ledger.explained = services.misses.fill
+        services.metrics.unexplained = services.misses.dropped_so_far
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
@@ -326,9 +337,8 @@ async def _services(
             link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
             sharing = SharedIndex(services.index, link, settings.organisation)
             await sharing.start()
-        status = None if stores.upkeep is None else StatusJob(services, stores.upkeep.roller.store)
-        if stores.upkeep is not None and status is not None:
-            stores.upkeep.add(status)
+        status = StatusJob(services, stores.status)
+        stores.upkeep.add(status)
         stored.start()
         services.progress.start()
         reload = asyncio.create_task(_reload_policies(policies), name="policy-reload")
@@ -338,13 +348,13 @@ async def _services(
             reload.cancel()
             if sharing is not None:
                 await sharing.close()
-            if stores.upkeep is not None and status is not None:
-                stores.upkeep.drop(status)
+            stores.upkeep.drop(status)
             await live.close()
             await watch.close()
             await services.progress.close()
             await stored.close()
             await upstream.aclose()
+            await asyncio.to_thread(services.misses.close)
             services.reports.close()
 
 

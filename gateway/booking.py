@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway import caching, late, missed
+from gateway import caching, late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
@@ -26,6 +26,7 @@ from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
+from gateway.missed import Answered
 from gateway.normalize import Change
 from gateway.planner import Planned
 from gateway.prefix.chain import Chain
@@ -195,15 +196,8 @@ class Booking(msgspec.Struct, kw_only=True):
                 status = "unpriced"
         elif status in ("ok", "sent_unanswered") or observed.response_id:  # begun, so it may have been billed
             cost, uncached_cost, status = None, None, "unpriced" if status == "ok" else status  # type: ignore[assignment]
-        miss = None
-        if metered.source == "provider" and outcome.http_status == 200:
-            miss = missed.why(
-                self.via.history, self.plan.call, self.plan.chain, self.ranked.upstream_model, tokens, pool=target.pool,
-                provider=target.provider, ttl_s=_ttl_s(target), rates=self._rates(),
-            )  # fmt: skip
         return replace(
             self.opened or self._opened(),
-            miss=miss,
             served_model=observed.served_model,
             served_tier=tier,
             status=status,
@@ -226,12 +220,13 @@ class Booking(msgspec.Struct, kw_only=True):
         via, target, tokens = self.via, self.target, entry.tokens
         probe = via.fleet.probes[target.key]
         if outcome.status == "ok":
-            probe.answered(
+            learnt = probe.answered(
                 uncached_tokens=tokens.uncached, output_tokens=tokens.output, total_s=outcome.total_s,
                 first_token_s=outcome.first_token_s if entry.stream else None, backlog_s=self.ranked.lane.backlog_s,
             )  # fmt: skip
-            self.via.fleet.answered(self.target.key)
-            self.via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)
+            via.fleet.answered(target.key)
+            if learnt:
+                via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)
         elif outcome.http_status in _COOLING:
             probe.cool(f"answered {outcome.http_status}", outcome.retry_after_s)
             via.fleet.stale()
@@ -248,7 +243,13 @@ class Booking(msgspec.Struct, kw_only=True):
             via.index.learn(
                 entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer
             )
-            missed.note(via.history, self.plan.call, chain, entry.upstream_model, tokens, pool=target.pool)
+            via.misses.remember(
+                Answered(
+                    id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,
+                    body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=tokens.input_total,
+                    read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(),
+                )
+            )  # fmt: skip
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)

@@ -6,7 +6,7 @@ steps a call.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -46,8 +46,11 @@ class Metrics:
         self.in_flight = 0
         """Calls being served."""
         Gauge("tollway_calls_in_flight", "Calls being served", registry=registry).set_function(lambda: self.in_flight)
+        self.unexplained: Callable[[], int] = lambda: 0
+        """Prompts that were not looked at for why their prefix was missed: too long, or others were in the way."""
         self.ledger_lag = Gauge("tollway_ledger_lag_entries", "Entries in the journal and not yet in SQL", registry=registry)
         self.reload_failures = Gauge("tollway_policy_problems", "Problems of the last policy reload", registry=registry)
+        registry.register(_Unexplained(self))
         self._child = lru_cache(maxsize=4096)(self._make_child)
         self.attempt = self._attempts.add
 
@@ -128,6 +131,17 @@ class Attempts:
             total.add_metric(labels, times.total.buckets(), times.total.sum)
             predicted.add_metric(labels, times.predicted)
         yield from (first, total, predicted)
+
+
+class _Unexplained:
+    """A count that is kept elsewhere."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Prompts that were not looked at for cache misses: too long, or too many came"
+        yield CounterMetricFamily("tollway_unexplained_prompts", text, value=self._metrics.unexplained())
 
 
 class _Tally:

@@ -273,7 +273,7 @@ class Pipeline:
             deadline=deadline,
         )
         if target.data_only:
-            media.check(plan.call.body, media.prompt_places(plan.call.sketch.spans))
+            media.check(plan.call.body, plan.call.sketch.spans)
         booking.planned = caching.plan(
             via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
             render=attempt.request, first=number == 1,

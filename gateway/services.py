@@ -21,10 +21,10 @@ from gateway.ledger.sql import SqlLedger
 from gateway.memory_table import MemoryTable
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
+from gateway.missed import Misses
 from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
 from gateway.planner import Planner
-from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.progress import ProgressNotes
 from gateway.settings import Settings
@@ -58,7 +58,7 @@ class Services:
     planner: Planner
     forms: Memory = field(default_factory=Memory)
     index: PrefixIndex = field(default_factory=PrefixIndex)
-    history: History = field(default_factory=History)
+    misses: Misses = field(default_factory=Misses)
     traffic: Traffic = field(default_factory=Traffic)
     trials: Trials = field(default_factory=Trials)
     learnt: Learnt | None = None

@@ -22,19 +22,22 @@ Job = Callable[[], Awaitable[None]]
 
 
 class Upkeep:
-    """`start`, and `close` before the database is closed. Jobs run one after the other."""
+    """`start`, and `close` before the database is closed. Jobs run one after the other. Without a roller it is somebody else
+    who keeps the roll-ups."""
 
-    def __init__(self, roller: Roller, jobs: Sequence[Job] = (), every_s: float | None = None) -> None:
-        self.roller = roller
-        self._jobs, self._every_s = [self.roll, *jobs], EVERY_S if every_s is None else every_s
-        self._stop = asyncio.Event()
+    def __init__(self, roller: Roller | None, jobs: Sequence[Job] = (), every_s: float | None = None) -> None:
+        self._roller = roller
+        self._jobs = [*jobs] if roller is None else [self.roll, *jobs]
+        self._every_s = EVERY_S if every_s is None else every_s
+        self._closing, self._wake = False, asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._checked = False
         self._failing: dict[Job, str] = {}
 
     def add(self, job: Job) -> None:
-        """From the next turn on."""
+        """From the next turn on, which begins now."""
         self._jobs.append(job)
+        self._wake.set()
 
     def drop(self, job: Job) -> None:
         self._jobs.remove(job)
@@ -43,28 +46,31 @@ class Upkeep:
         self._task = asyncio.create_task(self._run(), name="upkeep")
 
     async def close(self) -> None:
-        self._stop.set()
+        self._closing = True
+        self._wake.set()
         if self._task is not None:
             await self._task
 
     async def roll(self) -> None:
         """Add to the roll-ups until nothing is left; calls are served between the steps."""
-        if not self._checked and await self.roller.damaged():
+        assert self._roller is not None
+        if not self._checked and await self._roller.damaged():
             _log.warning("the roll-ups do not fit the ledger and are made again; until then reports take longer")
-            await self.roller.reset()
+            await self._roller.reset()
         self._checked = True
-        while (await self.roller.step()).left and not self._stop.is_set():
+        while (await self._roller.step()).left and not self._closing:
             await self._pause(_BREATH_S)
 
     async def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._closing:
+            self._wake.clear()
             for job in list(self._jobs):
                 await self._try(job)
             await self._pause(self._every_s)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            await asyncio.wait_for(self._wake.wait(), seconds)
 
     async def _try(self, job: Job) -> None:
         """One failure, one line in the log, however long it lasts."""

@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Sequence
 from typing import Any
-
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.alerts.rules import Bounds
 from gateway.alerts.senders import Channel, Mail
 from gateway.core.money import nanos
 from gateway.ledger.budget_use import Limit
 from gateway.ledger.reports import Reports
-from gateway.ledger.sql import Store
-from gateway.ledger.watch_tables import STATUS
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.status_table import StatusTable
 from router_policies.files import PolicyStore
 from router_policies.rules import Policy
 
@@ -73,16 +69,12 @@ def _limits(team: str, policy: Policy) -> Sequence[Limit]:
 class StatusJob:
     """A job of the upkeep."""
 
-    def __init__(self, services: Services, store: Store) -> None:
-        self._services, self._store = services, store
+    def __init__(self, services: Services, table: StatusTable) -> None:
+        self._services, self._table = services, table
         self._name = f"{socket.gethostname()}/{os.getpid()}"
 
     async def __call__(self) -> None:
-        row = {"gateway": self._name, "at_us": time.time_ns() // 1_000, "detail": await self._detail()}
-        async with self._store.begin() as connection:
-            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            changed = {name: row[name] for name in ("at_us", "detail")}
-            await connection.execute(insert(STATUS).values(row).on_conflict_do_update(index_elements=["gateway"], set_=changed))
+        await self._table.say(self._name, await self._detail())
 
     async def _detail(self) -> dict[str, Any]:
         services, policies = self._services, self._services.policies

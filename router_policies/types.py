@@ -7,24 +7,25 @@ lanes serves every call until the next probe. Money here is float dollars: it ra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from router_policies.live import LENGTHS, Forecast
 from router_policies.rules import Klass, Policy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one call before it is sent. Header names are lower case."""
 
     team: str
     model: str  # as the client wrote it; aliases are resolved by `decide`
     project: str = ""  # what the key belongs to, if to anything
     path: str = "/v1/chat/completions"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     stream: bool = False
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     client: str = ""  # who calls: the user agent, or what the key says
     has_tools: bool = False
     prompt_bytes: int = 0
@@ -35,8 +36,8 @@ class Ask:
     wished_tier: str | None = None  # the API's own service_tier
     deadline_ms: float | None = None  # for the whole answer, from now
     hour: int = 12  # 0..23, in the zone the gateway keeps
-    cached: Mapping[str, int] = field(default_factory=dict)  # lane key -> prompt tokens its cache is thought to hold
-    written: Mapping[str, int] = field(default_factory=dict)  # lane key -> prompt tokens it would charge for storing
+    cached: Mapping[str, int] = {}  # lane key -> prompt tokens its cache is thought to hold
+    written: Mapping[str, int] = {}  # lane key -> prompt tokens it would charge for storing
     session: str = ""  # what all turns of a conversation share; keeps its ties at one lane
     draw: float = 1.0  # in [0, 1), from a seeded even sequence: below the policy's `explore`, a stale lane may be tried
     siblings: int = 0  # other calls of the same run under way: a step beside them is seldom the one that is waited for

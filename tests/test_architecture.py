@@ -38,7 +38,6 @@ WITHOUT = {
     "gateway/backends/fleet.py": "tests/flow/test_policy.py sees its lanes",
     "gateway/backends/http.py": "tests/backends/test_wire.py speaks through it",
     "gateway/backends/probe.py": "tests/flow/test_faults.py sees lanes cool",
-    "gateway/missed.py": "tests/commands/test_report.py sees what it books",
     "gateway/normalize/system.py": "tests/normalize/test_billing.py has its shapes",
     "gateway/normalize/view.py": "tests/normalize/views.py checks it on every request of those tests",
     "gateway/workers/errors.py": "tests/workers/test_supervisor.py", "gateway/workers/far.py": "tests/workers/test_supervisor.py",

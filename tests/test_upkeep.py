@@ -24,7 +24,8 @@ async def test_upkeep_rolls_and_goes_on_after_a_failure(tmp_path: Path, caplog: 
             raise OSError("away")
 
     store = Store(url)
-    upkeep = Upkeep(Roller(store, lambda ids: None), [job], every_s=0.01)
+    roller = Roller(store, lambda ids: None)
+    upkeep = Upkeep(roller, [job], every_s=0.01)
     with caplog.at_level(logging.WARNING, "tollway.upkeep"):
         upkeep.start()
         for _ in range(500):
@@ -34,6 +35,6 @@ async def test_upkeep_rolls_and_goes_on_after_a_failure(tmp_path: Path, caplog: 
         await upkeep.close()
     assert len(turns) > 3
     assert len([record for record in caplog.records if "waits for the database" in record.message]) == 1
-    assert (await upkeep.roller.step()).left == 0
+    assert (await roller.step()).left == 0
     await store.close()
     assert (await asyncio.to_thread(connect(url).spend)).total.attempts == 60

@@ -14,6 +14,7 @@ from router_policies.live import LaneFigures, Prior
 
 _COOL_S = 5.0
 _MAX_COOL_S = 60.0
+_WELL_KNOWN, _LEARN_EVERY_S = 500, 0.01
 
 
 class LaneProbe:
@@ -33,6 +34,7 @@ class LaneProbe:
         )  # fmt: skip
         self.figures = LaneFigures(self.prior)
         self._breaker = Breaker()
+        self._learns_at = 0.0
         self._cooled_until = 0.0
         self._why = ""
 
@@ -62,14 +64,19 @@ class LaneProbe:
     def answered(
         self, *, uncached_tokens: int | None, output_tokens: int | None, first_token_s: float | None, total_s: float,
         backlog_s: float = 0.0,
-    ) -> None:  # fmt: skip
-        """An answer came whole. `first_token_s`: None where it did not stream; `backlog_s`: the queue that was expected."""
-        self._breaker.answered(time.monotonic())
-        if uncached_tokens is not None and output_tokens is not None:
-            self.figures.saw(
-                uncached_tokens=uncached_tokens, output_tokens=output_tokens, first_token_s=first_token_s, total_s=total_s,
-                now_s=time.monotonic(), backlog_s=backlog_s,
-            )  # fmt: skip
+    ) -> bool:  # fmt: skip
+        """An answer came whole. `first_token_s`: None where it did not stream; `backlog_s`: the queue that was expected.
+        Gives whether figures were learnt from it: a busy lane that is well known learns from a hundred answers a second."""
+        now = time.monotonic()
+        self._breaker.answered(now)
+        if uncached_tokens is None or output_tokens is None or (self.figures.samples > _WELL_KNOWN and now < self._learns_at):
+            return False
+        self._learns_at = now + _LEARN_EVERY_S
+        self.figures.saw(
+            uncached_tokens=uncached_tokens, output_tokens=output_tokens, first_token_s=first_token_s, total_s=total_s,
+            now_s=now, backlog_s=backlog_s,
+        )  # fmt: skip
+        return True
 
     def failed(self, why: str) -> None:
         """An attempt failed by the backend's fault."""

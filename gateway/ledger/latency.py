@@ -128,6 +128,17 @@ def bins(by: Sequence[Dimension], rows: Sequence[Mapping[str, Any]]) -> Bins:
     return found
 
 
+def merged(found: Bins, of: Sequence[str], by: Sequence[str]) -> Bins:
+    """Bins by the dimensions `of` -> bins by some of them."""
+    places = [of.index(name) for name in by]
+    sums: dict[tuple[str | None, ...], dict[int, int]] = {}
+    for key, counts in found.items():
+        of_key = sums.setdefault(tuple(key[place] for place in places), {})
+        for number, n in counts.items():
+            of_key[number] = of_key.get(number, 0) + n
+    return sums
+
+
 def bars(found: Bins) -> list[Bar]:
     bounds = list(pairwise((None, *EDGES, None)))
     made: dict[tuple[tuple[str | None, ...], int], int] = {}

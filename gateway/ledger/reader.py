@@ -88,7 +88,7 @@ class PostgresReader:
             connect_args={
                 "timeout": 5,
                 "command_timeout": STATEMENT_S,
-                "server_settings": {"default_transaction_read_only": "on"},
+                "server_settings": {"default_transaction_read_only": "on", "jit": "off"},     # compiling takes longer than they
             },
         )
         self._loop = asyncio.new_event_loop()

@@ -23,8 +23,8 @@ from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
-from gateway.ledger.rollups import LATENCY_DIMS
 from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of
@@ -95,11 +95,22 @@ class Reports:
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
     ) -> list[Quantiles]:
         """Exact over few attempts, from bins over many: see `latency.py`."""
-        part = self._tight(by, part or Slice())
-        split = dimensions(by, part)
-        if rolled.plan(by, part, LATENCY_DIMS) and self._attempts(part) > latency.EXACT_UP_TO:
-            return latency.quantiles_of(self._bins(by, part, of))
-        return latency.quantiles(split, self._reader.read(latency.quantiles_query(split, part, of))[0])
+        return self.waits((tuple(by),), part, of)[tuple(by)]
+
+    def waits(
+        self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token"
+    ) -> dict[tuple[str, ...], list[Quantiles]]:
+        """`latency` by each of several splits; over many attempts the ledger is asked once, by all that they name."""
+        finest = tuple(sorted({name for by in splits for name in by}, key=lambda name: (name not in TIMES, name)))
+        part = self._tight(finest, part or Slice())
+        if rolled.plan(finest, part, LATENCY_DIMS) and self._attempts(part) > latency.EXACT_UP_TO:
+            bins = self._bins(finest, part, of)
+            return {by: latency.quantiles_of(latency.merged(bins, finest, by)) for by in splits}
+        found = {}
+        for by in splits:
+            split = dimensions(by, part)
+            found[by] = latency.quantiles(split, self._reader.read(latency.quantiles_query(split, part, of))[0])
+        return found
 
     def histogram(self, by: Sequence[str] = ("lane",), part: Slice | None = None, of: Of = "first_token") -> list[Bar]:
         return latency.bars(self._bins(by, self._tight(by, part or Slice()), of))

@@ -30,8 +30,8 @@ from gateway.ledger import days
 from gateway.ledger.days import HOUR_US
 from gateway.ledger.latency import BIN, SPANS, Of
 from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
+from gateway.ledger.rollup_sql import DIMS, VARYING, entry_sums
 from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, ROLLUP, STATE, SUMS, seq
-from gateway.ledger.rollups import DIMS, VARYING, entry_sums
 from gateway.ledger.slices import MAX_ROWS, TIMES, Dimension, Slice
 from gateway.ledger.tables import LEDGER
 

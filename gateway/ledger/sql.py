@@ -12,7 +12,7 @@ import contextlib
 import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -76,7 +76,7 @@ class Store:
             max_overflow=0,
             pool_timeout=5,
             pool_pre_ping=True,
-            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S},
+            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S, "server_settings": {"jit": "off"}},
             json_serializer=dumps,
             json_deserializer=orjson.loads,
         )
@@ -134,6 +134,9 @@ class Rows(Protocol):
         ...
 
 
+Explained = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
+
+
 class SqlLedger:
     """The ledger on rows, behind a journal. `start` before the first append, `close` after the last."""
 
@@ -144,6 +147,8 @@ class SqlLedger:
         self._idle.set()
         self._closing = self._overflowed = False
         self._task: asyncio.Task[None] | None = None
+        self.explained: Explained | None = None
+        """Tells entries what was found out about them since they settled; what it adds is not in the journal."""
         self.failing: str | None = None
         """Why the database does not take entries at the moment; None if it does."""
 
@@ -225,6 +230,10 @@ class SqlLedger:
 
     async def _insert(self, batch: Sequence[Entry]) -> bool:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
+        if self.explained is not None:
+            batch = await self.explained(batch)
+            for n, entry in enumerate(batch):       # should the database be away, they are here to try again
+                self._queue[n] = entry
         try:
             taken = await self._rows.insert(batch)
         except (SQLAlchemyError, OSError) as error:

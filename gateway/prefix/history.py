@@ -6,7 +6,7 @@ several conversations share are kept once. No text of a prompt is held.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -55,7 +55,9 @@ class History:
     """One per process; a domain's conversations by their session, and where each part was seen last."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._most = max_bytes
+        self.max_bytes = max_bytes
+        self.pause: Callable[[], None] = lambda: None
+        """Called between parts that are new: this is work that may take long."""
         self._talks: OrderedDict[tuple[str, str], Talk] = OrderedDict()
         self._seen: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
         self._outlines: OrderedDict[tuple[str, int], Outline | tuple[tuple[str, int], ...]] = OrderedDict()
@@ -77,12 +79,13 @@ class History:
     def note(self, domain: str, chain: Chain, model: str, body: bytes, *, pool: str, at_us: int, tokens: int) -> None:
         """Keeps an answered prompt, and what of it is new."""
         parts = chain.parts
-        if not self._most or not parts:
+        if not self.max_bytes or not parts:
             return
         ids, key = self.ids(domain, chain, body), (domain, chain.session)
         for part, name in zip(parts, ids, strict=True):
             if (domain, name) not in self._outlines:
                 self._keep(domain, name, unmarked(body[part.start:part.end]), part.field)
+                self.pause()
             else:
                 self._outlines.move_to_end((domain, name))
             self._seen[domain, name] = key
@@ -97,13 +100,13 @@ class History:
             recent.remove(key)
         recent.append(key)
         del recent[:-_RECENT]
-        while self.bytes > self._most and self._talks:
+        while self.bytes > self.max_bytes and self._talks:
             self._forget()
 
     def worth(self, domain: str, chain: Chain, read: int) -> bool:
         """False if this prompt goes on from its conversation's last one and most of that was read: the usual turn."""
         talk = self._talks.get((domain, chain.session))
-        if not self._most:
+        if not self.max_bytes:
             return False
         return talk is None or talk.keys != chain.keys[: len(talk.keys)] or read < USUAL * talk.tokens
 

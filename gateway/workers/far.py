@@ -22,6 +22,7 @@ from gateway.ledger.sql import SqlLedger
 from gateway.memory_table import MemoryTable
 from gateway.metrics import Metrics
 from gateway.people_table import PeopleTable
+from gateway.status_table import StatusTable
 from gateway.workers.errors import CODECS
 from gateway.workers.figures import merged
 from gateway.workers.link import Link, Stub, connect, methods
@@ -100,6 +101,10 @@ class FarHouse:
     @property
     def memory(self) -> MemoryTable:
         return cast("MemoryTable", Stub(self.link, "memory", MemoryTable))
+
+    @property
+    def status(self) -> StatusTable:
+        return cast("StatusTable", Stub(self.link, "status", StatusTable))
 
     async def move_in(self, writer: str) -> None:
         await self.link.ask("room.move_in", (writer,))

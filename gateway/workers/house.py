@@ -23,6 +23,7 @@ from gateway.ledger.journal import Journal
 from gateway.ledger.sql import SqlLedger, Store
 from gateway.memory_table import MemoryTable
 from gateway.people_table import PeopleTable
+from gateway.status_table import StatusTable
 from gateway.workers.errors import CODECS
 from gateway.workers.link import Link, Method, connect, methods
 
@@ -48,6 +49,7 @@ class House:
             **methods("keys", _Keys(store, self.tell_of_key)),
             **methods("people", PeopleTable(store)),
             **methods("memory", MemoryTable(store)),
+            **methods("status", StatusTable(store)),
             **methods("house", _Door(self)),
         }
         self._tasks: set[asyncio.Task[None]] = set()

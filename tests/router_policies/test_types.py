@@ -10,7 +10,7 @@ def test_values_are_frozen(ask, lane):
     """A snapshot is shared by all calls."""
     with pytest.raises(FrozenInstanceError):
         lane().healthy = False
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         ask().model = "x"
 
 

@@ -1,8 +1,8 @@
 import math
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from router_policies.presets import default_policy
 from router_policies.sensitivity import classify

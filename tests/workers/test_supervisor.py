@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from gateway.ledger import reports
 from tests.build import (
     PLAIN,
     NotStarted,
@@ -76,6 +77,10 @@ def test_workers_share_port_ledger_keys_and_figures(start: Any, site: Site) -> N
     process.ask("DELETE", f"/tollway/admin/keys/{made['id']}")
     assert {ask() for _ in range(6)} == {401}
     assert len(children(process)) == 3
+    ledger = reports.connect(f"sqlite:///{process.folder}/data/tollway.db")
+    heard = until(lambda: found if len(found := ledger.status()) == 2 else None, "both workers' word")
+    ledger.close()
+    assert all(said["policies"] == {"plain": heard[0]["policies"]["plain"]} for said in heard), "each worker says how it is"
     journals = list((process.folder / "data" / "journal").glob("*.lock"))
     assert len(journals) == 3, "house and workers have a journal each"
 

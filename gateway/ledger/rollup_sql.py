@@ -1,0 +1,272 @@
+"""The statements that keep the roll-ups, each built and compiled once in a process: SQLAlchemy takes longer for that than the
+database for a small step. They run as they are, by `exec_driver_sql`, with the places of two entries for parameters.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Select,
+    String,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    literal_column,
+    null,
+    select,
+    union_all,
+)  # fmt: skip
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.expression import CompoundSelect
+
+from gateway.ledger.days import HOUR_US
+from gateway.ledger.latency import BIN, SPANS, Of
+from gateway.ledger.measures import IS_ATTEMPT, PER_ENTRY, SOURCE
+from gateway.ledger.rollup_tables import (
+    ALL_TEAMS,
+    KEY,
+    LATENCY,
+    LATENCY_KEY,
+    MONEY,
+    NONE,
+    RATES,
+    ROLLUP,
+    SUMS,
+    seq,
+)  # fmt: skip
+from gateway.ledger.slices import column_of
+from gateway.ledger.tables import LEDGER
+
+C = LEDGER.c
+_DRIVERS: Mapping[str, Any] = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+
+VALUES = {
+    name: column_of(name)
+    for name in (
+        "project", "key", "model", "backend", "lane", "class", "client", "status", "provider", "miss", "prices",
+    )
+}  # fmt: skip
+"""Dimension -> the entry's value."""
+PAIRS = (("lane", "class"), ("backend", "lane"), ("model", "lane"), ("model", "class"), ("project", "model"), ("key", "model"))
+DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in VALUES], *PAIRS, ("run",))
+"""And tags: dimension `tag`, its name in `v1` and its value in `v2`."""
+VARYING: Mapping[frozenset[str], str] = {
+    frozenset(): "calls", frozenset({"backend"}): "calls_backend", frozenset({"lane"}): "calls_lane",
+    frozenset({"backend", "lane"}): "calls_backend_lane", frozenset({"provider"}): "calls_provider",
+    frozenset({"status"}): "calls_status", frozenset({"miss"}): "calls_miss",
+}  # fmt: skip
+"""Dimensions that may differ between the attempts of a call -> the column that counts calls within them."""
+LATENCY_DIMS: tuple[tuple[str, ...], ...] = (("lane", "class"), ("backend", "lane"), ("model", "lane"), ("prompt", "lane"))
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """In the order of a step. Where a statement takes two places, it is about the entries after the first, up to the second."""
+
+    lock: tuple[str, ...]
+    """The state's row is there and ours, and all entries up to the newest can be seen."""
+    where: str
+    """Up to which place entries are in, and the newest one's."""
+    fresh: str
+    """Price rows, as text, that no entry named before."""
+    rate: str
+    """Keeps the rates of one; columns of `price_rates` in their order."""
+    sums: str
+    latency: str
+    count: str
+    done: str
+    """Takes the place, the entries added, and the time in microseconds."""
+
+
+@cache
+def statements(dialect: str) -> Statements:
+    place, row = seq(dialect), cast(C.price_rows, String)
+    marks = [_mark(dialect, n) for n in range(1, len(RATES.c) + 1)]
+    between = _between(dialect)
+    there = "INSERT INTO rollup_state (id, seq, entries, rolled_us) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING"
+    own = ("SET LOCAL lock_timeout = '5s'", "LOCK TABLE ledger IN SHARE MODE", "SELECT seq FROM rollup_state FOR UPDATE")
+    newest = select(func.coalesce(func.max(place), 0)).select_from(LEDGER)
+    fresh = select(row).distinct().where(*between, row != "[]").except_(select(RATES.c.rows))
+    return Statements(
+        lock=(there, *own) if dialect == "postgresql" else (there,),      # on SQLite whoever writes has it alone
+        where=f"SELECT seq, ({_text(dialect, newest)}) AS newest FROM rollup_state",
+        fresh=_text(dialect, fresh),
+        rate=f"INSERT INTO price_rates ({', '.join(c.name for c in RATES.c)}) VALUES ({', '.join(marks)})",
+        sums=_sums(dialect),
+        latency=_latency(dialect),
+        count=_text(dialect, select(func.count()).where(*between).select_from(LEDGER)),
+        done="UPDATE rollup_state SET seq = {}, entries = entries + {}, rolled_us = {}".format(*marks),
+    )
+
+
+def _between(dialect: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    place = seq(dialect)
+    return place > literal_column(_mark(dialect, 1)), place <= literal_column(_mark(dialect, 2))
+
+
+def _mark(dialect: str, n: int) -> str:
+    return f"?{n}" if dialect == "sqlite" else f"${n}"
+
+
+def _text(dialect: str, query: Select[Any] | CompoundSelect[Any]) -> str:
+    return str(query.compile(dialect=_DRIVERS[dialect](), compile_kwargs={"literal_binds": True}))
+
+
+# what an entry adds
+
+
+@cache
+def entry_sums(dialect: str) -> Mapping[str, ColumnElement[Any]]:
+    """SQL, selected from `SOURCE`: what one entry adds to each of `SUMS`, as the order of insertion says."""
+    sums = {
+        "entries": literal_column("1", BigInteger),
+        **{name: _first(dialect, dims) for dims, name in VARYING.items()},
+        "unpriced": _unpriced(dialect),
+        **PER_ENTRY,
+    }
+    return {name: what.label(name) for name, what in sums.items()}
+
+
+def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
+    """1 for the attempt of a call that came first of those with its values."""
+    earlier = LEDGER.alias("earlier")
+    before = and_(earlier.c.call_id == C.call_id, earlier.c.kind == "attempt", seq(dialect, "earlier") < seq(dialect))
+    same = [
+        _miss(dialect, "earlier").is_not_distinct_from(_miss(dialect, "ledger"))
+        if name == "miss"
+        else earlier.c[name] == C[name]
+        for name in sorted(dims)
+    ]
+    return case((IS_ATTEMPT & ~exists(1).where(before, *same).select_from(earlier).correlate(LEDGER), 1), else_=0)
+
+
+def _miss(dialect: str, table: str) -> ColumnElement[str]:
+    """In words that need no parameter: what compares two rows is compiled before the rest."""
+    kind = f"json_extract({table}.miss, '$.kind')" if dialect == "sqlite" else f"{table}.miss ->> 'kind'"
+    return literal_column(kind, String)
+
+
+def _unpriced(dialect: str) -> ColumnElement[int]:
+    """An attempt without a price adds one; the first correction that brings it one takes it away."""
+    old, other = LEDGER.alias("old"), LEDGER.alias("other")
+    was_unknown = exists(1).where(old.c.id == C.corrects, old.c.cost_nanos.is_(None)).select_from(old).correlate(LEDGER)
+    earlier = and_(other.c.corrects == C.corrects, other.c.cost_nanos.is_not(None), seq(dialect, "other") < seq(dialect))
+    first = ~exists(1).where(earlier).select_from(other).correlate(LEDGER)
+    mends = and_(C.corrects.is_not(None), C.cost_nanos.is_not(None))
+    return case((IS_ATTEMPT & C.cost_nanos.is_(None), 1), (mends, case((was_unknown & first, -1), else_=0)), else_=0)
+
+
+# what a step adds
+
+
+def _sums(dialect: str) -> str:
+    """Adds entries to `rollup`: first to groups of all dimensions, those to each."""
+    values = {name: what.label(name) for name, what in VALUES.items()}
+    sums = entry_sums(dialect)
+    keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), *values.values()]
+    fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE))
+    base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *VALUES)], SUMS).cte("base")
+    parts = [part for dims in DIMS if dims != ("run",) for part in _levels(base, dims, SUMS)]
+    parts += [_runs(fresh), _tags(fresh, dialect)]
+    return _upsert(dialect, ROLLUP, (*KEY, *SUMS), parts, KEY, SUMS)
+
+
+def _latency(dialect: str) -> str:
+    """Adds the waiting times of the same entries to `rollup_latency`."""
+    values = [VALUES[name].label(name) for name in ("lane", "class", "backend", "model")]
+    bins = [case((condition, BIN(ms)), else_=null()).label(of) for of, (ms, condition) in SPANS.items()]
+    keys = [_hour(), C.team, *values, column_of("prompt").label("prompt"), *bins]
+    fresh = _fresh(dialect, select(*keys, literal(1).label("n")).where(IS_ATTEMPT))
+    parts: list[Select[Any]] = []
+    for of in SPANS:        # each by itself: few attempts agree in all three
+        names = ["hour", "team", *[value.name for value in values], "prompt", of]
+        some = _grouped(fresh, [fresh.c[name] for name in names], ("n",)).where(fresh.c[of].is_not(None)).cte(f"base_{of}")
+        parts += [part for dims in LATENCY_DIMS for part in _latency_levels(some, of, dims)]
+    return _upsert(dialect, LATENCY, (*LATENCY_KEY, "n"), parts, LATENCY_KEY, ("n",))
+
+
+def _hour() -> ColumnElement[int]:
+    return (C.at_us // literal(HOUR_US)).label("hour")
+
+
+def _fresh(dialect: str, query: Select[Any]) -> CTE:
+    return query.where(C.kind != "verdict", *_between(dialect)).cte("fresh")
+
+
+def _grouped(source: CTE, keys: Sequence[ColumnElement[Any]], sums: Sequence[str]) -> Select[Any]:
+    totals = [cast(func.sum(source.c[name]), ROLLUP.c.entries.type).label(name) for name in sums]
+    return select(*keys, *totals).group_by(*keys)
+
+
+def _levels(base: CTE, dims: tuple[str, ...], sums: Sequence[str]) -> list[Select[Any]]:
+    """Rows of one dimension: of each team, and of all together."""
+    values = _values(base, dims)
+    totals = [func.sum(base.c[name]).label(name) for name in sums]
+    teams: list[ColumnElement[Any]] = [base.c.team, literal(ALL_TEAMS)]
+    return [
+        select(literal(",".join(dims)).label("dim"), team.label("team"), base.c.hour, *_labelled(values), *totals)
+        .group_by(base.c.hour, *values, *([team] if team is base.c.team else []))
+        for team in teams
+    ]  # fmt: skip
+
+
+def _values(base: CTE, dims: tuple[str, ...]) -> list[ColumnElement[Any]]:
+    return [func.coalesce(base.c[name], NONE) for name in dims]
+
+
+def _labelled(values: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
+    both = [*values, literal(""), literal("")][:2]
+    return [value.label(name) for value, name in zip(both, ("v1", "v2"), strict=True)]
+
+
+def _runs(fresh: CTE) -> Select[Any]:
+    """A row for each run. Runs and tags have no row for entries without one, and none for all teams together."""
+    totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
+    query = select(literal("run").label("dim"), fresh.c.team, fresh.c.hour, *_labelled([fresh.c.run]), *totals)
+    return query.where(fresh.c.run.is_not(None)).group_by(fresh.c.team, fresh.c.hour, fresh.c.run)
+
+
+def _tags(fresh: CTE, dialect: str) -> Select[Any]:
+    """A row for each value of each tag."""
+    each = func.json_each(fresh.c.tags) if dialect == "sqlite" else func.jsonb_each_text(cast(fresh.c.tags, postgresql.JSONB))
+    tag = each.table_valued("key", "value", name="tag")
+    name, value = tag.c.key, cast(tag.c.value, String)
+    totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
+    query = select(literal("tag").label("dim"), fresh.c.team, fresh.c.hour, *_labelled([name, value]), *totals)
+    query = query.select_from(fresh.join(tag, literal_column("true"))).where(fresh.c.tags != "{}")
+    return query.group_by(fresh.c.team, fresh.c.hour, name, value)
+
+
+def _latency_levels(base: CTE, of: Of, dims: tuple[str, ...]) -> list[Select[Any]]:
+    values, count = _values(base, dims), func.sum(base.c.n).label("n")
+    teams: list[ColumnElement[Any]] = [base.c.team, literal(ALL_TEAMS)]
+    head: list[ColumnElement[Any]] = [literal(of).label("of"), literal(",".join(dims)).label("dim")]
+    return [
+        select(*head, team.label("team"), base.c.hour, *_labelled(values), base.c[of].label("bin"), count)
+        .group_by(*values, base.c.hour, base.c[of], *([team] if team is base.c.team else []))
+        for team in teams
+    ]  # fmt: skip
+
+
+def _upsert(
+    dialect: str, table: Any, columns: Sequence[str], parts: Sequence[Select[Any]], key: Sequence[str], sums: Sequence[str]
+) -> str:
+    union = union_all(*parts).subquery("part")
+    rows = select(*union.c).where(literal_column("true"))       # SQLite takes ON for a join's without it
+    query = _text(dialect, rows)
+    adds = ", ".join(f"{name} = {_plus(table.name, name)}" for name in sums)
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) {query} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {adds}"
+
+
+def _plus(table: str, name: str) -> str:
+    old, new = f"{table}.{name}", f"excluded.{name}"
+    return f"coalesce({old} + {new}, {old}, {new})" if name in MONEY else f"{old} + {new}"
