@@ -10,9 +10,9 @@ An entry is two small numbers in a dictionary, `BYTES_AN_ENTRY` with everything 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
+from typing import NamedTuple
 
 from gateway.prefix.chain import Chain
 
@@ -33,8 +33,7 @@ Said = Callable[[int], bytes | None]
 """Place of a part -> the text in it, if it is the assistant's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The longest prefix that is known: `depth` parts of the chain, `tokens` long, until a second of the epoch."""
 
     depth: int = 0
@@ -90,19 +89,21 @@ class PrefixIndex:
         last = len(chain.keys) - 1
         if answer is not None and answer[0]:
             self._put(_answer(root, chain.keys[last], answer[0]), prompt_tokens + answer[1], until | _COUNTED)
-        least = prompt_tokens
-        for n in range(last, -1, -1):  # the tail first: it is the first that a cache lets go
+        self._put(chain.keys[last] ^ root, prompt_tokens, until | _COUNTED)
+        least, fresh, pop = prompt_tokens, self.fresh, held.pop
+        for n in range(last - 1, -1, -1):  # the tail first: it is the first that a cache lets go
             key = chain.keys[n] ^ root
-            known = 0 if n == last else held.get(key, 0)
+            known = pop(key, 0)
             tokens, counted = known >> _TOKENS_AT, known & _COUNTED
-            if n == last:
-                tokens, counted = prompt_tokens, _COUNTED
-            elif not counted and cached and n + 1 == before.depth:
+            if not counted and cached and n + 1 == before.depth:
                 tokens, counted = cached, _COUNTED
             elif not known:
                 tokens = prompt_tokens * chain.ends[n] // whole
-            least = min(least, tokens)
-            self._put(key, least, until | counted)
+            if tokens < least:
+                least = tokens
+            held[key] = value = least << _TOKENS_AT | counted | until
+            if fresh is not None and (value - known > _NEWS_S or value < known):
+                fresh[key] = value
         if len(held) > self._most:
             self._sweep()
 
