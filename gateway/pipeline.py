@@ -303,16 +303,17 @@ class Pipeline:
     ) -> None:
         via, target = self._via, booking.target
         request = attempt.request()
-        booking.hold, limit = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1
+        booking.hold, limit, booking.stretch = await self._holds.take(
+            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1, deadline=attempt.deadline
         )
+        attempt.stretch = booking.stretch
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
         booking.sent = request
         await booking.open()
         if plan.call.sketch.stream:
-            via.progress.began(booking.id, lambda: attempt.outcome.produced)
+            via.progress.began(booking.id, lambda: attempt.outcome.produced, booking.renew)
         try:
             await attempt.run(request, via.upstream, client)
         finally:
