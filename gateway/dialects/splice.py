@@ -25,7 +25,8 @@ _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, f
 _GAP = re.compile(rb"[\s,]*")
 _GAPS = b", \n\t\r"
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
-_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
+_MARK = re.compile(rb'["\[\]{},]')
+_QUOTE, _BACKSLASH = b'"\\'
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -69,17 +70,33 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
 
 def _check_items(body: bytes) -> None:
     """No array or object has more than `MAX_ITEMS` elements: told by their commas, level by level."""
-    commas = [0]
-    for found in _MARK.finditer(body):
-        mark = body[found.start()]
-        if mark in b"[{":
+    commas, position = [0], 0
+    while (found := _MARK.search(body, position)) is not None:
+        position = found.end()
+        mark = body[position - 1]
+        if mark == _QUOTE:
+            position = _string_end(body, position)
+        elif mark in b"[{":
             commas.append(0)
         elif mark in b"]}":
             commas.pop()
-        elif mark in b",":
+        else:
             commas[-1] += 1
             if commas[-1] >= MAX_ITEMS:
                 raise TooMany(f"An array or object of the request has more than {MAX_ITEMS} elements.")
+
+
+def _string_end(body: bytes, position: int) -> int:
+    """Behind the quote that ends the string whose text begins at `position`; one search, since a pattern over megabytes
+    would hold up all other threads."""
+    while True:
+        end = body.index(b'"', position)
+        last = end - 1
+        while body[last] == _BACKSLASH:
+            last -= 1
+        position = end + 1
+        if (end - last) % 2:
+            return position
 
 
 def items(body: bytes, start: int, end: int) -> list[Span]:
