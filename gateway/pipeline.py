@@ -148,7 +148,9 @@ class Pipeline:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
                 said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
-                pools[lane.backend] = via.index.predict(team, lane.backend, links, call.at_us, said)
+                pools[lane.backend] = via.index.predict(
+                    team, lane.backend, links, call.at_us, said, call.body if own else None
+                )
         return {lane.key: pools[lane.backend] for lane in lanes}
 
     def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
