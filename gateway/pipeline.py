@@ -109,7 +109,7 @@ class Pipeline:
         lanes = self._lanes(call, model)
         parts, talk, links = look or _look(call, model)
         done = self._normalized(call, policy, model, lanes, parts, talk)
-        if done.changes:
+        if done.body is not call.body:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans))
             links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
