@@ -208,7 +208,11 @@ class Process(Running):
         argv = ["serve", "--config", str(self.folder / "tollway.yaml"), "--port", str(self.port)]
         argv += ["--workers", str(self._workers)] if self._workers > 1 else []
         self.process = self._launch(argv, self.env, self.log, self._clock)
-        until(lambda: self._ready() or not self.process.alive, "the gateway to start", 30)
+        try:
+            until(lambda: self._ready() or not self.process.alive, "the gateway to start", 30)
+        except AssertionError as error:
+            self.kill()
+            raise AssertionError(f"{error}; it said: {self.text()[-2_000:]}") from error
         if not self.process.alive:
             raise NotStarted(self.text())
 

@@ -44,13 +44,30 @@ def sites(upstream: Upstream) -> dict[str, list[Site]]:
 
 
 @pytest.fixture(scope="session")
-def gateway(sites: dict[str, list[Site]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def _patient(upstream: Upstream) -> list[Site]:
+    return [upstream.site(f"p{n}") for n in range(8)]
+
+
+@pytest.fixture(scope="session")
+def _patient_left(_patient: list[Site]) -> Iterator[Site]:
+    return iter(_patient)
+
+
+@pytest.fixture
+def patient(_patient_left: Iterator[Site]) -> Site:
+    """Like `openai`, with time-outs that no busy machine reaches: for tests of a hundred calls at once in one process."""
+    return next(_patient_left)
+
+
+@pytest.fixture(scope="session")
+def gateway(sites: dict[str, list[Site]], _patient: list[Site], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The shared gateway: a backend for each site, two teams. Tests get sites from `openai` and `anthropic`."""
     backends = {
         site.name: backend(site, dialect, first_byte_timeout_ms=1500, idle_timeout_ms=700)
         for dialect, several in sites.items()
         for site in several
     }
+    backends |= {site.name: backend(site, first_byte_timeout_ms=60_000, idle_timeout_ms=60_000) for site in _patient}
     policies = {"plain": PLAIN, "other": PLAIN, "drain": {**PLAIN, "hang_up": "drain"}, "narrow": {**PLAIN, "models": {"allow": ["m-o0"]}}}
     with Gateway(tmp_path_factory.mktemp("gateway"), {"backends": backends, "max_body_bytes": 1 << 20}, policies) as running:
         yield running

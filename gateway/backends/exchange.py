@@ -17,6 +17,8 @@ from gateway.backends.http import NoAnswer, Request, Take
 
 _MAX_HEAD_BYTES = 64 * 1024
 _HIGH_WATER_BYTES = 64 * 1024
+LAST_LOOK_S = 0.05
+"""What came while this process was busy waits in the socket: it is read before a wait is said to have taken too long."""
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -144,6 +146,7 @@ class Exchange:
         self._read_timeout_s = request.read_timeout_s
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_since_s = 0.0
+        self._last_look = False
         self._take: Take | None = None
         self._thrown: Exception | None = None
         """What `take` raised."""
@@ -267,9 +270,14 @@ class Exchange:
     def _look_at_clock(self) -> None:
         """One timer for all waits of an exchange: it may go off early and is then set again."""
         self._timer = None
-        if self._waiter is None or self._read_timeout_s is None:
+        if self._waiter is None or self._waiter.done() or self._read_timeout_s is None:
+            self._last_look = False
             return
         left_s = self._quiet_since_s + self._read_timeout_s - self._loop.time()
+        if left_s > 0:
+            self._last_look = False
+        elif not self._last_look:
+            left_s, self._last_look = LAST_LOOK_S, True
         if left_s > 0:
             self._timer = self._loop.call_later(left_s, self._look_at_clock)
             return

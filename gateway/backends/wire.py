@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 
-from gateway.backends.exchange import Connection, Exchange
+from gateway.backends.exchange import LAST_LOOK_S, Connection, Exchange
 from gateway.backends.http import NoAnswer, Origin, RawHeaders, Request
 
 _MAX_IDLE_PER_HOST = 256
@@ -65,7 +67,7 @@ class WireTransport:
                 idle.append(connection)
 
         try:
-            async with asyncio.timeout(request.connect_timeout_s):
+            async with _limit(loop, request.connect_timeout_s):
                 _, connection = await loop.create_connection(
                     lambda: Connection(give_back), host, port, ssl=self._tls() if scheme == "https" else None
                 )
@@ -79,6 +81,20 @@ class WireTransport:
         if self._verify is None:
             self._verify = ssl.create_default_context()
         return self._verify
+
+
+@asynccontextmanager
+async def _limit(loop: asyncio.AbstractEventLoop, seconds: float | None) -> AsyncIterator[None]:
+    """Raises `TimeoutError` after `seconds`, but not for what happened in time and was not looked at."""
+    async with asyncio.timeout(None) as limit:
+        timer = None
+        if seconds is not None:
+            timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + LAST_LOOK_S))
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
 
 
 async def _exchange(loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> Exchange:

@@ -5,12 +5,14 @@ import asyncio
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 from gateway.backends.http import Address, Answer, NoAnswer, Request, Stop
 from gateway.backends.wire import WireTransport
@@ -122,6 +124,37 @@ async def test_a_connection_closed_at_the_same_moment_is_dialled_again(wire: Wir
     with pytest.raises(NoAnswer):
         await ask(wire, site)
     assert len(site.requests) == 5
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_what_came_in_time_counts_though_the_loop_was_busy(site: Site, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A connection, a head, a body: each was there long before the loop got to look at its clock."""
+    gate, limit_s = Gate(), 0.1
+    site.says(Reply(steps=(b"hello", gate, b"world"), framing="chunked"))
+
+    def busy(until_then: Callable[[], object]) -> None:
+        until_then()
+        time.sleep(3 * limit_s)
+
+    def sent(steps: int) -> Callable[[], object]:
+        return lambda: until(lambda: site.requests and site.requests[0].steps_sent >= steps, f"{steps} steps")
+
+    async def work() -> bytes:
+        wire, loop, got = WireTransport(), asyncio.get_running_loop(), []
+        loop.call_soon(busy, int)  # after the connection was asked for
+        asked = Request("POST", Address.of(f"{site.url}/x"), [], b"{}", limit_s, limit_s, Stop())
+        sending = asyncio.create_task(wire.send(asked))
+        await asyncio.to_thread(site.wait_for, 1)
+        loop.call_soon(busy, sent(1))
+        answer = await sending
+        answer.read_timeout_s = limit_s
+        loop.call_soon(busy, lambda: (gate.open(), sent(2)()))
+        await answer.pump(lambda chunk: got.append(chunk) is None)
+        await wire.aclose()
+        return b"".join(got)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(work()) == b"helloworld"
 
 
 @pytest.mark.parametrize(("reply", "error"), [
