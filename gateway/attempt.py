@@ -34,6 +34,7 @@ from gateway.core.call import Call
 from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.core.outcome import Observed, Status
 from gateway.relay import Client
+from gateway.stretch import Stretch
 
 _TRY_ELSEWHERE = frozenset({401, 403, 429, 503, 529})
 _CREDENTIALS = frozenset({401, 403})
@@ -97,6 +98,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     """By when (monotonic) the answer must have come, of a stream its first byte."""
     begun: Callable[[], None] | None = None
     """Called when the answer's first token has come."""
+    stretch: Stretch | None = None
+    """What pays for a stream without an output limit."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     _began: float = 0.0
@@ -223,7 +226,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         outcome.produced = relay.produced
         headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]
         headers.append((b"cache-control", b"no-cache"))
-        behind = False
+        behind, stretch = False, self.stretch
 
         def take(chunk: bytes) -> bool:
             """Runs in the moment in which the bytes come; False: the client must catch up, or nothing more is wanted."""
@@ -242,13 +245,21 @@ class Attempt(msgspec.Struct, kw_only=True):
             return not (behind or relay.ended)
 
         body = Body(response, self.stop)
+        feed = take if stretch is None else partial(stretch.ration, relay, take)
         try:
             while True:
-                await body.pump(take)
-                if not behind:
-                    break
-                behind = False
-                await client.drained()
+                if stretch is None or not stretch.rest:
+                    await body.pump(feed)
+                    if not (behind or (stretch is not None and stretch.rest)):
+                        break
+                elif not await stretch.more(relay):
+                    await self._out_of_money(relay, client, stretch.why)
+                    return
+                elif feed(stretch.rest):
+                    continue
+                if behind:
+                    behind = False
+                    await client.drained()
                 if relay.ended:
                     break
             await self._end_of_stream(relay, client, response.status, headers)
@@ -282,6 +293,12 @@ class Attempt(msgspec.Struct, kw_only=True):
             client.begin(status, headers)
         client.complete = True
         await client.end(last)
+
+    async def _out_of_money(self, relay: dialects.StreamRelay, client: Client, why: str) -> None:
+        """Ends the stream as if its output limit had been reached; what came is booked."""
+        self.outcome.observed = relay.observed
+        await self._settle("cut", why)
+        await client.end(relay.cut())
 
     # small steps
 

@@ -31,6 +31,7 @@ from gateway.normalize import Change
 from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
+from gateway.stretch import Stretch, renew
 from router_policies.types import Decision, Ranked, Rates
 
 _STORING = "openai_responses"
@@ -73,6 +74,7 @@ class Booking(msgspec.Struct, kw_only=True):
     planned: Planned | None = None
     """What it asks of the provider's cache."""
     hold: Hold | None = None
+    stretch: Stretch | None = None
     in_flight: bool = False
     opened: Entry | None = None
     entry: Entry | None = None
@@ -99,11 +101,16 @@ class Booking(msgspec.Struct, kw_only=True):
         if self.in_flight:
             self.via.fleet.probes[self.target.key].in_flight -= 1
             self.in_flight = False
+        if self.stretch is not None:
+            self.hold = self.stretch.hold
         observed = outcome.observed
         metered = meter.told(observed.usage) or await self._estimated(outcome)
         if metered.tokens.cache_write:
             metered = metered._replace(tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
         entry = self._entry(outcome, metered)
+        if self._over(entry.cost_nanos):
+            entry = replace(entry, tokens=replace(entry.tokens, flags=(*entry.tokens.flags, "over_hold")))
+            self.via.metrics.over_hold(entry.team)
         self.entry = entry
         try:
             await self.via.ledger.append(entry)
@@ -114,10 +121,19 @@ class Booking(msgspec.Struct, kw_only=True):
             raise NotBooked(text) from error
         if observed.pending and observed.response_id:
             await late.keep(self.via, observed.response_id, entry, self.hold)
-        elif self.hold is not None and self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens)):
-            self.via.metrics.over_hold(entry.team)
+        elif self.hold is not None:
+            self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens))
         self._tell(outcome, entry)
         return headers_of(entry)
+
+    async def renew(self) -> None:
+        """The stream goes on: its hold is still needed."""
+        await renew(self.via.budgets, self.hold if self.stretch is None else self.stretch.hold)
+
+    def _over(self, cost_nanos: int | None) -> bool:
+        """Whether more was spent than had been held."""
+        hold = self.hold
+        return hold is not None and cost_nanos is not None and cost_nanos > hold.amount_nanos and bool(hold.slots)
 
     async def _estimated(self, outcome: Outcome) -> meter.Metered:
         if outcome.observed.pending:
@@ -225,7 +241,8 @@ class Booking(msgspec.Struct, kw_only=True):
             if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
                 answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
             via.index.learn(
-                entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer
+                entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
+                body=self.plan.call.body if target.cache_salt else None,
             )
             via.misses.remember(
                 Answered(

@@ -1,6 +1,8 @@
 """What is reserved before an attempt: the worst case in every budget, and a place in every rate limit."""
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import NamedTuple
 
 from gateway.backends.fleet import Target
@@ -11,10 +13,12 @@ from gateway.core.money import nanos_from_picos
 from gateway.metering import estimate
 from gateway.metering.prices import PriceBook
 from gateway.stands import Stands
+from gateway.stretch import LIVE_US, STEP_TOKENS, Stretch
 from router_policies.rules import Policy
 from router_policies.types import Ranked
 
-_HOLD_US = 15 * 60 * 1_000_000
+_AFTER_S = 30.0
+"""How long a hold stands after its call should be over."""
 _LEAST_OUTPUT = 64
 """A budget that pays for less than this is as good as spent."""
 _BYTES_PER_TOKEN = 4
@@ -27,6 +31,8 @@ class Held(NamedTuple):
 
     hold: Hold | None = None
     limit: int | None = None
+    stretch: Stretch | None = None
+    """Where it is to be raised as the stream goes on."""
 
 
 class _Bounds(NamedTuple):
@@ -47,16 +53,17 @@ class Holds:
 
     async def take(
         self, call: Call, policy: Policy, ranked: Ranked, target: Target, attempt_id: str, body_bytes: int, *,
-        first: bool = True,
+        first: bool = True, deadline: float | None = None,
     ) -> Held:  # fmt: skip
         """Reserves the worst case in every budget that applies. Raises `BudgetExceeded`, `RateLimited`, `Overloaded`.
 
-        `first`: of the call's attempts; the others are no requests of the client.
+        `first`: of the call's attempts; the others are no requests of the client. `deadline`: of the call, monotonic.
         """
+        ttl_us = _ttl_us(call, target, deadline)
         accounts = self._stands.accounts(policy, call, ranked.model)
         gates = self._stands.gates(policy, call, ranked.model, _tokens(call, body_bytes), first=first)
         if not accounts:
-            return Held(await self._budgets.hold((), 0, attempt_id, _HOLD_US, gates)) if gates else Held()
+            return Held(await self._budgets.hold((), 0, attempt_id, ttl_us, gates)) if gates else Held()
         lane = _Bounds(
             estimate.Candidate(
                 target.provider, ranked.upstream_model, target.set_fields.get("service_tier") or target.priced_as, target.region
@@ -64,12 +71,16 @@ class Holds:
             estimate.input_bound(body_bytes, has_tools=call.sketch.has_tools),
             _choices(call),
         )
-        amount, limit = self._ceiling_nanos(call, policy, lane), None
+        output, most = self._outputs(call, lane)
+        amount, limit = self._ceiling_nanos(call, policy, lane, output), None
         while True:
             try:
-                return Held(await self._budgets.hold(accounts, amount, attempt_id, _HOLD_US, gates), limit)
+                hold = await self._budgets.hold(accounts, amount, attempt_id, ttl_us, gates)
+                if limit is not None or output == most:
+                    return Held(hold, limit)
+                return Held(hold, None, self._stretch(call, policy, lane, hold, output, most))
             except Refused as no:
-                limit, room = self._affordable(call, lane, no.room_nanos), no.room_nanos
+                limit, room = self._worth(call, lane, no.room_nanos), no.room_nanos
                 if limit is None or room >= amount:
                     raise
                 amount = room
@@ -78,20 +89,34 @@ class Holds:
         """Counts a call that costs nothing. Raises `RateLimited`."""
         gates = [gate for gate in self._stands.gates(policy, call, "", 1) if gate.kind == "requests"]
         if gates:
-            await self._budgets.hold((), 0, attempt_id, _HOLD_US, gates)
+            await self._budgets.hold((), 0, attempt_id, int(_AFTER_S * 1e6), gates)
 
-    def _affordable(self, call: Call, lane: _Bounds, room_nanos: int) -> int | None:
+    def _outputs(self, call: Call, lane: _Bounds) -> tuple[int, int]:
+        """Output tokens to begin with, and at most: a stream without a limit of its own is paid for in steps."""
+        most = call.sketch.max_output_tokens
+        if most is not None:
+            return most, most
+        most = estimate.max_output_of(self._prices, lane.candidate)
+        return (min(STEP_TOKENS, most) if call.sketch.stream else most), most
+
+    def _stretch(self, call: Call, policy: Policy, lane: _Bounds, hold: Hold, output: int, most: int) -> Stretch:
+        nanos = partial(self._ceiling_nanos, call, policy, lane)
+        return Stretch(self._budgets, hold, output, most, nanos, partial(self._affordable, call, lane))
+
+    def _worth(self, call: Call, lane: _Bounds, room_nanos: int) -> int | None:
         """The output that the money pays for, where the call names no limit of its own and it is worth beginning."""
         if call.sketch.max_output_tokens is not None:
             return None
-        most = estimate.affordable_output(
+        most = self._affordable(call, lane, room_nanos)
+        return most if most is not None and most >= _LEAST_OUTPUT else None
+
+    def _affordable(self, call: Call, lane: _Bounds, room_nanos: int) -> int | None:
+        return estimate.affordable_output(
             self._prices, lane.candidate, room_nanos=room_nanos, input_bound=lane.input_tokens, at_us=call.at_us,
             choices=lane.choices,
         )  # fmt: skip
-        return most if most is not None and most >= _LEAST_OUTPUT else None
 
-    def _ceiling_nanos(self, call: Call, policy: Policy, lane: _Bounds) -> int:
-        output = call.sketch.max_output_tokens
+    def _ceiling_nanos(self, call: Call, policy: Policy, lane: _Bounds, output: int) -> int:
         amount = estimate.ceiling_nanos(
             self._prices, [lane.candidate], input_bound=lane.input_tokens, max_output=output, at_us=call.at_us,
             choices=lane.choices,
@@ -103,8 +128,15 @@ class Holds:
                 f"the price of {lane.candidate.model} is not known and team {call.tenant.team} has a budget; "
                 "the operator can add a price row, or the team's policy a ceiling (unpriced: ceiling)"
             )
-        most = lane.input_tokens + (estimate.DEFAULT_MAX_OUTPUT if output is None else output) * lane.choices
-        return nanos_from_picos(most * int(policy.ceiling_usd_per_mtok * 1_000_000))
+        return nanos_from_picos((lane.input_tokens + output * lane.choices) * int(policy.ceiling_usd_per_mtok * 1_000_000))
+
+
+def _ttl_us(call: Call, target: Target, deadline: float | None) -> int:
+    """How long the hold stands unless it is renewed, which streams are."""
+    if call.sketch.stream:
+        return LIVE_US
+    left_s = target.first_byte_timeout_s + target.idle_timeout_s if deadline is None else max(deadline - time.monotonic(), 0.0)
+    return int((left_s + _AFTER_S) * 1e6)
 
 
 def _tokens(call: Call, body_bytes: int) -> int:

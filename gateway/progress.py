@@ -1,4 +1,5 @@
-"""PROG records: once a second, what each running stream has produced so far, so that a death books it as far as it had come.
+"""PROG records: once a second, what each running stream has produced so far, so that a death books it as far as it had come;
+and once a minute, that its hold is still needed.
 
 Nothing is counted on a stream's own way: a task looks at all of them and estimates by length.
 """
@@ -7,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gateway.ledger.journal import Journal, JournalError
+from gateway.stretch import RENEW_S
 
 EVERY_S = 1.0
 _CHARACTERS_PER_TOKEN = 4
@@ -24,7 +26,8 @@ class ProgressNotes:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._running: dict[str, Produced] = {}
+        self._running: dict[str, tuple[Produced, Callable[[], Awaitable[None]]]] = {}
+        self._seconds: dict[str, int] = {}
         self._told: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -37,19 +40,24 @@ class ProgressNotes:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def began(self, attempt_id: str, produced: Produced) -> None:
-        self._running[attempt_id] = produced
+    def began(self, attempt_id: str, produced: Produced, renew: Callable[[], Awaitable[None]]) -> None:
+        self._running[attempt_id] = produced, renew
 
     def ended(self, attempt_id: str) -> None:
         self._running.pop(attempt_id, None)
         self._told.pop(attempt_id, None)
+        self._seconds.pop(attempt_id, None)
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
-            for attempt_id, produced in list(self._running.items()):
+            for attempt_id, (produced, renew) in list(self._running.items()):
                 self._note(attempt_id, produced())
                 await asyncio.sleep(0)
+                if attempt_id in self._running:
+                    self._seconds[attempt_id] = seconds = self._seconds.get(attempt_id, 0) + 1
+                    if seconds % RENEW_S == 0:
+                        await renew()
 
     def _note(self, attempt_id: str, produced: Callable[[], str] | None) -> None:
         if produced is None or attempt_id not in self._running:

@@ -161,7 +161,7 @@ class RedisBudgets:
                 continue
             if word == b"ok":
                 raised = Hold(hold.id, int(answer[0]), int(answer[1]), hold.slots, hold.gates)
-                return self._took(raised)
+                return raised if hold.id in self._pending else self._took(raised)  # it may have been settled meanwhile
             accounts = [account for account, _ in hold.slots]
             await self._not_yet(word, answer, accounts, amount - hold.amount_nanos, hold.id, ())
         raise StoreAway

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gateway.core.errors import GatewayError
 from gateway.core.outcome import Observed
+from gateway.dialects.cut import final
 from gateway.dialects.sse import Malformed, Splitter
 from gateway.dialects.watch import Kept, Seen, Tap, Usage, Verdict
 
@@ -51,6 +52,10 @@ class StreamRelay(Protocol):
         """What was not given out yet, then the error as the client's dialect tells it in a stream; no end marker."""
         ...
 
+    def cut(self) -> bytes:
+        """What was not given out yet, then a proper end that says that the output limit is reached."""
+        ...
+
     def produced(self) -> str:
         """The text and tool arguments produced so far."""
         ...
@@ -59,6 +64,7 @@ class StreamRelay(Protocol):
 class ClientSide(Protocol):
     """What a relay needs of the client's dialect."""
 
+    NAME: str
     END: bytes
 
     def stream_error(self, error: GatewayError) -> bytes: ...
@@ -112,6 +118,7 @@ class Direct(Road):
         self._held = b""
         self._ids = False
         self._last, self._last_passed = b"", True
+        self._event = b""
 
     @property
     def observed(self) -> Observed:
@@ -122,7 +129,7 @@ class Direct(Road):
             if self._open and not self.ended and self._tap.plain(piece):
                 self._kept.add(piece)
                 self._out.append(piece)
-                self._last, self._last_passed = piece, True
+                self._last, self._last_passed, self._event = piece, True, piece
             else:
                 self._take(piece)
         return self._flush()
@@ -137,6 +144,9 @@ class Direct(Road):
         self._open = True
         self._out.append(self._held or self._client.END)
         return self._flush()
+
+    def cut(self) -> bytes:
+        return self._flush() + final(self._client.NAME, self._event, self.seen, self._kept.text())
 
     def produced(self) -> str:
         return self._kept.text()
@@ -168,7 +178,7 @@ class Direct(Road):
         if ended or verdict is Verdict.END or not piece or (verdict is Verdict.ERROR and not self._open):
             return False
         if verdict in (Verdict.PASS, Verdict.HIDE):
-            self._open = True
+            self._open, self._event = True, piece
             self._kept.add(piece)
             self._ids = self._ids or piece.startswith(b"id") or b"\nid" in piece or b"\rid" in piece
         self._out.append(piece)

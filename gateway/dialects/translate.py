@@ -110,6 +110,9 @@ class Translated(Road):
         self._out.append(self._encoder.end())
         return self._flush()
 
+    def cut(self) -> bytes:
+        return self._flush() + self._encoder.encode(Finished("length")) + self._encoder.end()
+
     def produced(self) -> str:
         return "".join(self._texts)
 
