@@ -10,9 +10,12 @@ from typing import Any
 
 import altair as alt
 import pandas  # noqa: F401  Altair looks into a pandas that another thread may have imported by half: wait until it is whole
+from altair.utils.schemapi import disable_debug_mode
 
 from dashboard import format
 from dashboard.data import Bar, Quantiles, Row
+
+disable_debug_mode()        # a chart is held against the schema once, when it is drawn, not each of its parts too
 
 TOKEN_CLASSES: Mapping[str, str] = {
     "uncached": "#d55e00", "cache write": "#e69f00", "cache read": "#009e73", "output": "#0072b2", "reasoning": "#56b4e9",

@@ -29,15 +29,49 @@ from gateway.ledger.reports import (
     Slice,
     Sums,
     UnknownZone,
+    Waits,
     day_range,
     instant,
     micros,
 )
+from gateway.ledger.savings import Saving
 
 __all__ = [
-    "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Limit", "Of", "Quantiles", "Row", "Slice", "Sums", "UnknownZone", "Use",
-    "Viewer", "alerts", "call", "call_list", "day_range", "decisions", "extent", "histogram", "instant", "limits",
-    "micros", "misses", "now_us", "rolled", "run", "run_calls", "runs", "spend", "status", "uses", "values", "verify", "waits",
+    "BadQuery",
+    "Bar",
+    "Extent",
+    "LedgerUnavailable",
+    "Limit",
+    "Of",
+    "Quantiles",
+    "Row",
+    "Slice",
+    "Sums",
+    "UnknownZone",
+    "Use",
+    "Viewer",
+    "Waits",
+    "alerts",
+    "call",
+    "call_list",
+    "day_range",
+    "decisions",
+    "extent",
+    "instant",
+    "limits",
+    "micros",
+    "misses",
+    "now_us",
+    "rolled",
+    "run",
+    "run_calls",
+    "runs",
+    "savings", "spend",
+    "status",
+    "uses",
+    "values",
+    "verify",
+    "waits",
 ]  # fmt: skip
 
 KEEP_S = 4
@@ -79,25 +113,18 @@ def _spend(url: str, by: tuple[str, ...], part: Slice) -> Sums:
     return _reports(url).spend(by, part)
 
 
-def waits(splits: tuple[tuple[str, ...], ...], part: Slice, of: Of = "first_token") -> dict[tuple[str, ...], list[Quantiles]]:
-    """Waiting times by each of several splits."""
-    return _waits(database_url(), splits, part, of)
+def waits(
+    splits: tuple[tuple[str, ...], ...], part: Slice, of: Of = "first_token", bars: tuple[str, ...] | None = None
+) -> Waits:
+    """Waiting times by each of several splits, and bars by one."""
+    return _waits(database_url(), splits, part, of, bars)
 
 
 @st.cache_data(ttl=KEEP_S, max_entries=256, show_spinner=False)
 def _waits(
-    url: str, splits: tuple[tuple[str, ...], ...], part: Slice, of: Of
-) -> dict[tuple[str, ...], list[Quantiles]]:
-    return _reports(url).waits(splits, part, of)
-
-
-def histogram(by: tuple[str, ...], part: Slice, of: Of = "first_token") -> list[Bar]:
-    return _histogram(database_url(), by, part, of)
-
-
-@st.cache_data(ttl=KEEP_S, max_entries=64, show_spinner=False)
-def _histogram(url: str, by: tuple[str, ...], part: Slice, of: Of) -> list[Bar]:
-    return _reports(url).histogram(by, part, of)
+    url: str, splits: tuple[tuple[str, ...], ...], part: Slice, of: Of, bars: tuple[str, ...] | None
+) -> Waits:
+    return _reports(url).waits(splits, part, of, bars)
 
 
 def values(dimension: str, part: Slice) -> list[str]:
@@ -144,6 +171,16 @@ def _misses(url: str, part: Slice) -> list[Cause]:
 def misses(part: Slice) -> list[Cause]:
     """What missed prefixes cost, by cause, the dearest first."""
     return _misses(database_url(), part)
+
+
+@st.cache_data(ttl=60, max_entries=32, show_spinner=False)
+def _savings(url: str, part: Slice) -> list[Saving]:
+    return _reports(url).savings(part)
+
+
+def savings(part: Slice) -> list[Saving]:
+    """What each lever saves against the conversations held out from it."""
+    return _savings(database_url(), part)
 
 
 def runs(part: Slice) -> list[Row]:

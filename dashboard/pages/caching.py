@@ -41,6 +41,8 @@ def page(view: View, viewer: Viewer) -> None:
         _misses(data.spend(("miss",), view.part).rows)
     parts.heading("What to mend first")
     _mend(view)
+    parts.heading("What each lever saves, against conversations held out from it")
+    _levers(view)
     parts.heading("Written and never read: teams whose writes cost more than reads saved")
     _wasted(data.spend(("team", "model"), view.part).rows)
     parts.heading("All figures")
@@ -100,6 +102,27 @@ def _mend(view: View) -> None:
     st.dataframe(shown, hide_index=True, column_config=money, column_order=order, key="mend-table")
     st.caption("Of the last two days of the range. The page Calls finds the example, `tollway why` shows the place.")
     parts.download(rows, list(rows[0]), "mend")
+
+
+def _levers(view: View) -> None:
+    """Measured, with 95 % intervals, over the last days: it reads single entries."""
+    until = min(view.part.until_us, data.now_us())
+    found = data.savings(replace(view.part, since_us=max(view.part.since_us, until - MEND_US), until_us=until))
+    if not found:
+        st.caption("No conversation of the last two days of this range was held out: set `hold_out` in a team's policy.")
+        return
+    rows = [
+        {"lever": one.lever, "saved $": _usd(one.nanos), "from $": _usd(one.low), "to $": _usd(one.high),
+         "conversations": one.sessions, "held out": one.held_out, "note": one.json()["note"] or ""}
+        for one in found
+    ]  # fmt: skip
+    money = {name: parts.MONEY for name in ("saved $", "from $", "to $")}
+    st.dataframe(rows, hide_index=True, column_config=money, key="levers-table")
+    st.caption("Of the last two days of the range; the true figure lies between from and to with 95 % confidence.")
+
+
+def _usd(nanos: float | None) -> float | None:
+    return None if nanos is None else nanos / 1e9
 
 
 def _wasted(found: Sequence[Row]) -> None:

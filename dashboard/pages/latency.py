@@ -19,12 +19,12 @@ def page(view: View, viewer: Viewer) -> None:
         return
     of = _measure()
     over_time = (view.bucket, "lane")
-    waits = data.waits((("lane", "class"), ("lane",), over_time), view.part, of)
-    found = waits["lane", "class"]
+    waits = data.waits((("lane", "class"), ("lane",), over_time), view.part, of, bars=("lane",))
+    found = waits.by["lane", "class"]
     if not found:
         st.info("No attempt in this range has this time. Only streamed, finished answers have a pace.", icon=parts.NOTHING)
         return
-    for column, q in zip(st.columns(4), waits[("lane",)], strict=False):
+    for column, q in zip(st.columns(4), waits.by[("lane",)], strict=False):
         more = f"p99 {format.ms(q.p99)}, longest {format.ms(q.max)}, {q.count:,} attempts"
         parts.figure(column, f"{charts.name(q.key[0])} lane, median", format.ms(q.p50), more, f"p95 {format.ms(q.p95)}", "none")
     left, right = st.columns(2, gap="large")
@@ -33,9 +33,9 @@ def page(view: View, viewer: Viewer) -> None:
         st.altair_chart(charts.spread(found), alt=f"{MEASURES[of]}: p50 to p95 by lane and class")
     with right:
         parts.heading("How often it took how long")
-        st.altair_chart(charts.histogram(data.histogram(("lane",), view.part, of)), alt=f"Histogram of {MEASURES[of]} by lane")
+        st.altair_chart(charts.histogram(waits.bars), alt=f"Histogram of {MEASURES[of]} by lane")
     parts.heading(f"p95 per {view.bucket}")
-    _over_time(view, waits[over_time])
+    _over_time(view, waits.by[over_time])
     left, right = st.columns(2, gap="large")
     with left:
         parts.heading("Worst p95 by hour of the day, last week of the range")
@@ -69,7 +69,7 @@ def _by_hour(view: View, of: Of) -> None:
     until = min(view.part.until_us, data.now_us())
     part = replace(view.part, since_us=max(view.part.since_us, until - WEEK_US), until_us=until)
     worst: dict[tuple[str, str], Quantiles] = {}
-    for q in data.waits((("hour", "lane"),), part, of)["hour", "lane"]:
+    for q in data.waits((("hour", "lane"),), part, of).by["hour", "lane"]:
         cell = (charts.name(q.key[0])[11:13], charts.name(q.key[1]))
         if cell not in worst or q.p95 > worst[cell].p95:
             worst[cell] = q
@@ -84,7 +84,7 @@ def _by_prompt(view: View, of: Of) -> None:
     points = [
         {"x": charts.name(q.key[0]).partition(": ")[2], "y": charts.name(q.key[1]), "value": q.p95, "order": q.key[0],
          "exact": f"p95 {format.ms(q.p95)}, p50 {format.ms(q.p50)}, {q.count:,} attempts"}
-        for q in data.waits((("prompt", "lane"),), view.part, of)["prompt", "lane"]
+        for q in data.waits((("prompt", "lane"),), view.part, of).by["prompt", "lane"]
     ]  # fmt: skip
     st.altair_chart(charts.grid(points, "ms"), alt="p95 by length of the prompt and lane")
 

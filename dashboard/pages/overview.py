@@ -30,7 +30,7 @@ def page(view: View, viewer: Viewer) -> None:
         _cache(view)
     with right:
         parts.heading("First token by lane and class")
-        found = data.waits(WAITS, view.part)["lane", "class"]
+        found = data.waits(WAITS, view.part).by["lane", "class"]
         st.altair_chart(charts.spread(found), alt="First token, p50 to p95, by lane and class")
     parts.unpriced(now)
 
@@ -68,12 +68,12 @@ def _money(view: View, now: Row) -> None:
 
 def _speed(view: View, now: Row) -> None:
     before = data.spend((), view.before).total if view.before else Row()
-    earlier = {q.key: q.p95 for q in data.waits((("lane",),), view.before)[("lane",)]} if view.before else {}
+    earlier = {q.key: q.p95 for q in data.waits((("lane",),), view.before).by[("lane",)]} if view.before else {}
     share, *others = st.columns(4)
     parts.figure(share, "Cache share", format.share(now.cache_share),
                  f"{now.cache_read:,} of {now.input_total:,} prompt tokens",
                  format.points(now.cache_share, before.cache_share), "normal")
-    for column, q in zip(others, data.waits(WAITS, view.part)[("lane",)], strict=False):
+    for column, q in zip(others, data.waits(WAITS, view.part).by[("lane",)], strict=False):
         parts.figure(column, f"First token p95, {charts.name(q.key[0])}", format.ms(q.p95),
                      f"p50 {format.ms(q.p50)}, p99 {format.ms(q.p99)}, {q.count:,} attempts",
                      format.change(q.p95, earlier.get(q.key)), "inverse")

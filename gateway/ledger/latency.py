@@ -1,6 +1,6 @@
 """Waiting times: percentiles by nearest rank and histograms, computed in SQL.
 
-Over up to `EXACT_UP_TO` attempts percentiles are exact, each a time that really occurred. Over more they come from bins of the
+Over up to `EXACT_UP_TO` entries percentiles are exact, each a time that really occurred. Over more they come from bins of the
 roll-up, 12 % wide: the rank decides the bin and the place in it, `exact` is false, and a figure is off by less than a bin.
 """
 from __future__ import annotations
@@ -64,6 +64,14 @@ class Bar:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Percentiles by each of several splits, and bars by one."""
+
+    by: Mapping[tuple[str, ...], list[Quantiles]]
+    bars: list[Bar]
+
+
 def quantiles_query(by: Sequence[Dimension], part: Slice, of: Of) -> Select[Any]:
     ms, condition = SPANS[of]
     keys = [dimension.sql for dimension in by]
@@ -121,8 +129,10 @@ Bins = Mapping[tuple[str | None, ...], Mapping[int, int]]
 
 def bins(by: Sequence[Dimension], rows: Sequence[Mapping[str, Any]]) -> Bins:
     found: dict[tuple[str | None, ...], dict[int, int]] = {}
+    names, texts = [d.sql.name for d in by], dict[tuple[Any, ...], tuple[str | None, ...]]()
     for row in rows:
-        key = tuple(d.text(row[d.sql.name]) for d in by)
+        raw = tuple([row[name] for name in names])
+        key = texts.get(raw) or texts.setdefault(raw, tuple(d.text(value) for d, value in zip(by, raw, strict=True)))
         of_key = found.setdefault(key, {})
         of_key[int(row["bin"])] = of_key.get(int(row["bin"]), 0) + int(row["n"])
     return found

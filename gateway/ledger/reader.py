@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 import orjson
-from sqlalchemy import Executable, create_engine
+from sqlalchemy import CursorResult, Executable, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -67,7 +67,7 @@ class SqliteReader:
         try:
             with self._engine.connect() as connection:
                 connection.exec_driver_sql("BEGIN")
-                return [[dict(row) for row in connection.execute(statement).mappings()] for statement in statements]
+                return [_rows(connection.execute(statement)) for statement in statements]
         except DBAPIError as error:
             raise _explained(error) from error
 
@@ -103,13 +103,18 @@ class PostgresReader:
 
     async def _read(self, statements: Sequence[Executable]) -> list[Rows]:
         async with self._engine.connect() as connection:
-            return [[dict(row) for row in (await connection.execute(statement)).mappings()] for statement in statements]
+            return [_rows(await connection.execute(statement)) for statement in statements]
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._engine.dispose(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _rows(result: CursorResult[Any]) -> Rows:
+    names = list(result.keys())
+    return [dict(zip(names, row, strict=True)) for row in result]
 
 
 def _explained(error: Exception) -> LedgerUnavailable:

@@ -18,7 +18,7 @@ from sqlalchemy import func, literal_column, or_, select
 from gateway.core.money import usd
 from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
-from gateway.ledger.latency import Bar, Bins, Of, Quantiles
+from gateway.ledger.latency import Bar, Bins, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
@@ -33,7 +33,7 @@ from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
     "DIMENSIONS", "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice", "Sums",
-    "UnknownZone", "Window", "connect", "day_range", "instant", "micros", "window_start",
+    "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros", "window_start",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -95,22 +95,25 @@ class Reports:
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
     ) -> list[Quantiles]:
         """Exact over few attempts, from bins over many: see `latency.py`."""
-        return self.waits((tuple(by),), part, of)[tuple(by)]
+        return self.waits((tuple(by),), part, of).by[tuple(by)]
 
     def waits(
-        self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token"
-    ) -> dict[tuple[str, ...], list[Quantiles]]:
-        """`latency` by each of several splits; over many attempts the ledger is asked once, by all that they name."""
+        self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token",
+        bars: tuple[str, ...] | None = None,
+    ) -> Waits:  # fmt: skip
+        """`latency` by each of several splits, `histogram` by `bars`, whose dimensions are among them; over many attempts the
+        ledger is asked once, by all that they name."""
         finest = tuple(sorted({name for by in splits for name in by}, key=lambda name: (name not in TIMES, name)))
         part = self._tight(finest, part or Slice())
-        if rolled.plan(finest, part, LATENCY_DIMS) and self._attempts(part) > latency.EXACT_UP_TO:
+        if rolled.plan(finest, part, LATENCY_DIMS) and self._count(part) > latency.EXACT_UP_TO:
             bins = self._bins(finest, part, of)
-            return {by: latency.quantiles_of(latency.merged(bins, finest, by)) for by in splits}
+            drawn = [] if bars is None else latency.bars(latency.merged(bins, finest, bars))
+            return Waits({by: latency.quantiles_of(latency.merged(bins, finest, by)) for by in splits}, drawn)
         found = {}
         for by in splits:
             split = dimensions(by, part)
             found[by] = latency.quantiles(split, self._reader.read(latency.quantiles_query(split, part, of))[0])
-        return found
+        return Waits(found, [] if bars is None else self.histogram(bars, part, of))
 
     def histogram(self, by: Sequence[str] = ("lane",), part: Slice | None = None, of: Of = "first_token") -> list[Bar]:
         return latency.bars(self._bins(by, self._tight(by, part or Slice()), of))
@@ -123,8 +126,11 @@ class Reports:
             query = latency.histogram_query(split, part, of)
         return latency.bins(split, self._reader.read(query)[0])
 
-    def _attempts(self, part: Slice) -> int:
-        return self.spend((), part).total.attempts
+    def _count(self, part: Slice) -> int:
+        query = rolled.entries_query(part, self._reader.dialect)
+        if query is None:
+            query = part.apply(select(func.count().label("n")).select_from(LEDGER))
+        return int(self._reader.read(query)[0][0]["n"])
 
     def query(self, query: Mapping[str, Any], team: str | None = None) -> Json:
         """`{"name": "spend", "group_by", "from", "to", "timezone", "team"}`, both days included. `team` is the scope of who
@@ -216,7 +222,10 @@ class Reports:
         part = part or Slice()
         (split,) = dimensions(("run",), part)
         if found := rolled.plan(("run",), part):
-            rows = self._reader.read(rolled.dearest_query(split, part, found, self._reader.dialect, most))[0]
+            dialect, name = self._reader.dialect, split.sql.name
+            dearest = self._reader.read(rolled.dearest_query(split, part, found, dialect, most))[0]
+            part = replace(part, where={**part.where, "run": [row[name] for row in dearest]})
+            rows = self._reader.read(rolled.values_sums_query(split, part, found, dialect))[0]
             return [Row.of((split.text(row[split.sql.name]),), row) for row in rows]
         return [row for row in self.spend(("run",), part).rows if row.key[0] is not None][:most]
 
@@ -276,11 +285,8 @@ class Reports:
     def extent(self, part: Slice | None = None) -> Extent:
         part = part or Slice()
         ends = [part.apply(select(end(C.at_us).label("at"))) for end in (func.min, func.max)]
-        count = rolled.entries_query(part, self._reader.dialect)
-        if count is None:
-            count = part.apply(select(func.count().label("n")).select_from(LEDGER))
-        (first,), (last,), (entries,) = self._reader.read(*ends, count)
-        return Extent(int(entries["n"]), first["at"], last["at"])
+        (first,), (last,) = self._reader.read(*ends)
+        return Extent(self._count(part), first["at"], last["at"])
 
     def values(self, dimension: str, part: Slice | None = None) -> list[str]:
         """The values that occur, in order: what a filter offers."""

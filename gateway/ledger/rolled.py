@@ -122,7 +122,16 @@ def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, dialect: str
 
 
 def dearest_query(dimension: Dimension, part: Slice, found: Plan, dialect: str, most: int) -> Select[Any]:
-    """The dearest values of a dimension that entries may lack, with their sums; entries without one are left out."""
+    """The dearest values of a dimension that entries may lack. Only costs are summed: there may be very many values."""
+    each = select(dimension.sql, entry_sums(dialect)["cost_nanos"]).where(dimension.sql.element.is_not(None))
+    rolled = _Rolled(ROLLUP, (dimension,), part, found).query([ROLLUP.c.cost_nanos])
+    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, dialect)).subquery("both")
+    key = both.c[dimension.sql.name]
+    return select(key).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc(), key).limit(most)
+
+
+def values_sums_query(dimension: Dimension, part: Slice, found: Plan, dialect: str) -> Select[Any]:
+    """Sums of each value of a dimension that entries may lack, the dearest first; entries without one are left out."""
     names = [name for name in SUMS if not name.startswith("calls") or name == "calls"]
     parts = entry_sums(dialect)
     each = select(dimension.sql, *[parts[name] for name in names]).where(dimension.sql.element.is_not(None))
@@ -132,7 +141,7 @@ def dearest_query(dimension: Dimension, part: Slice, found: Plan, dialect: str, 
     figures = {name: both.c[name] for name in names if name != "entries"}
     sums = [what.label(name) for name, what in sums_of(figures).items()]
     key = both.c[dimension.sql.name]
-    return select(key, *sums).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc()).limit(most)
+    return select(key, *sums).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc(), key).limit(MAX_ROWS)
 
 
 def entries_query(part: Slice, dialect: str) -> Select[Any] | None:

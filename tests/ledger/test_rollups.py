@@ -104,9 +104,10 @@ def test_roll_ups_tell_what_the_ledger_tells(ledger: Any) -> None:
     """Before the first roll, half-way, and when all is in."""
     url, report = ledger(*entries(400, NOON, days=3))
     fresh = told(report)
-    assert roll(url, upto=100, chunk=200) == 200
+    some = roll(url, upto=100, chunk=200)      # PostgreSQL's places go on from the test before
+    assert 100 <= some < 400
     assert told(report) == fresh
-    assert roll(url) == 200
+    assert roll(url) == 400 - some
     assert told(report) == fresh
     assert roll(url) == 0
 
@@ -204,7 +205,9 @@ def test_percentiles_over_many_attempts_come_from_bins(ledger: Any, monkeypatch:
         for p in ("p50", "p95", "p99"):
             assert getattr(b, p) == pytest.approx(getattr(a, p), rel=0.13)
     splits = (("lane", "class"), ("lane",), ("hour", "lane"), ())
-    assert report.waits(splits) == {by: report.latency(by) for by in splits}        # asked once, or each by itself
+    asked_once = report.waits(splits, bars=("lane",))
+    assert asked_once.by == {by: report.latency(by) for by in splits}
+    assert asked_once.bars == report.histogram(("lane",))
 
 
 def test_what_the_roll_up_cannot_tell_is_left_to_the_ledger() -> None:

@@ -18,7 +18,7 @@ def test_shares_and_predictions_equal_the_reports(look: Callable[[str], Reports]
     test.button_group(key="cache_split").select(split).run()
     assert not test.exception
     rows = report.cache((split,)).rows
-    predicted, sums = test.dataframe[0].value, test.dataframe[1].value
+    predicted, sums = test.dataframe[0].value, test.dataframe[-1].value
     assert list(predicted["predicted tokens"]) == [row.predicted_read for row in rows if row.expected]
     assert list(predicted["read tokens"]) == [row.expected_read for row in rows if row.expected]
     assert list(sums["cache share"]) == pytest.approx([row.cache_share for row in rows])
