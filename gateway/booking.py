@@ -241,7 +241,8 @@ class Booking(msgspec.Struct, kw_only=True):
             if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
                 answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
             via.index.learn(
-                entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer
+                entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
+                body=self.plan.call.body if target.cache_salt else None,
             )
             via.misses.remember(
                 Answered(

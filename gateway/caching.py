@@ -52,7 +52,7 @@ def plan(
         links = chain(team, model, body, parts, session)
     page = Page(
         dialect=target.dialect, body=body, spans=spans, parts=parts, keys=links.keys, ends=links.ends, root=f"{team}\0{model}",
-        session=links.session,
+        session=links.session, marked=links.marked,
     )  # fmt: skip
     tier = target.set_fields.get("service_tier") or target.priced_as
     backend = Backend(target.provider, model, tier, target.pool)

@@ -6,12 +6,13 @@ From the first attempt on every try leaves exactly one ledger entry, whatever ha
 """
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from gateway.backends import media
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
 from gateway.core import levers
-from gateway.core.call import Call
+from gateway.core.call import LONG_BYTES, Call
 from gateway.core.errors import (
     BadRequest,
     ContextLengthExceeded,
@@ -36,7 +37,7 @@ from gateway.holds import Holds
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic
 from gateway.lanes.trial import shadow_row
-from gateway.normalize import Normalized, View, normalize, note
+from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -50,6 +51,14 @@ _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 _CONTROL = bytes(range(32)) + b"\x7f"
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
+
+
+class Look(NamedTuple):
+    """What a prompt is, read from the body alone."""
+
+    parts: Sequence[Part]
+    talk: Conversation
+    links: Chain
 
 
 class Pipeline:
@@ -70,7 +79,7 @@ class Pipeline:
         try:
             if call.sketch.previous_id is not None:
                 await via.stored.recall(call.sketch.previous_id)
-            plan = self.plan(call, policy)
+            plan = self.plan(call, policy, await _looked_at(call, policy) if len(call.body) > LONG_BYTES else None)
             if HEADER in call.headers:
                 await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to, call))
             else:
@@ -86,8 +95,9 @@ class Pipeline:
         finally:
             self._via.metrics.in_flight -= 1
 
-    def plan(self, call: Call, policy: Policy) -> Plan:
-        """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
+    def plan(self, call: Call, policy: Policy, look: Look | None = None) -> Plan:
+        """Everything that is decided before the first byte goes out; pure but for the memories it reads. `look`: what was
+        read of the prompt already."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
         if not policy.client_may.set_tags:
@@ -97,11 +107,11 @@ class Pipeline:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
         model = resolve_model(policy, sketch.model).model
         lanes = self._lanes(call, model)
-        parts = dialects.parts(call.dialect, call.body, sketch)
-        talk = conversation(team, model, call.body, parts)
+        parts, talk, links = look or _look(call, model)
         done = self._normalized(call, policy, model, lanes, parts, talk)
-        call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans)) if done.changes else call
-        links = chain(team, model, done.body, done.parts, talk.id)
+        if done.body is not call.body:
+            call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans))
+            links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = self._cached(call, links, lanes)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
@@ -138,7 +148,9 @@ class Pipeline:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
                 said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
-                pools[lane.backend] = via.index.predict(team, lane.backend, links, call.at_us, said)
+                pools[lane.backend] = via.index.predict(
+                    team, lane.backend, links, call.at_us, said, call.body if own else None
+                )
         return {lane.key: pools[lane.backend] for lane in lanes}
 
     def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
@@ -166,7 +178,7 @@ class Pipeline:
             return Normalized(call.body, sketch.spans, parts, ())
         held = levers.held("normalize", team, talk.id, rules.hold_out)
         arms = [note(levers.arms(talk.id, {"normalize": held}))] if rules.hold_out and talk.id else []
-        if held:
+        if held or idle(rules.level, sketch.spans, call.headers):
             return Normalized(call.body, sketch.spans, parts, arms)
         view = View(
             domain=team,
@@ -310,6 +322,18 @@ class Pipeline:
             via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same
                 await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
+
+
+def _look(call: Call, model: str) -> Look:
+    """Reads the prompt; pure."""
+    parts = dialects.parts(call.dialect, call.body, call.sketch)
+    talk = conversation(call.tenant.team, model, call.body, parts)
+    return Look(parts, talk, chain(call.tenant.team, model, call.body, parts, talk.id))
+
+
+async def _looked_at(call: Call, policy: Policy) -> Look:
+    """Beside the event loop: other calls go on while a long prompt is read."""
+    return await asyncio.to_thread(_look, call, resolve_model(policy, call.sketch.model).model)
 
 
 def _wait_s(last: TryNext, turn: int, most_s: float) -> float | None:

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+LONG_BYTES = 256 * 1024
+"""Bodies above it are read in a thread: what takes milliseconds must not hold all other calls up."""
+
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """Who a key belongs to; every budget, cache and report is scoped by it."""

@@ -5,6 +5,7 @@ Whole conversations are drawn, by what all their turns share: the draw needs no 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -16,9 +17,14 @@ def held(lever: str, domain: str, conversation: bytes, share: float) -> bool:
     """Whether a conversation goes without a lever; levers are drawn independently of each other."""
     if share <= 0.0 or not conversation:
         return False
-    named = blake2b(digest_size=8, person=lever.encode()[:16])
-    named.update(domain.encode("utf-8", "replace") + b"\0" + conversation)
+    named = _root(lever, domain).copy()
+    named.update(conversation)
     return int.from_bytes(named.digest()) < share * 2**64
+
+
+@lru_cache(4_096)
+def _root(lever: str, domain: str) -> Any:
+    return blake2b(domain.encode("utf-8", "replace") + b"\0", digest_size=8, person=lever.encode()[:16])
 
 
 def arms(conversation: bytes, levers: Mapping[str, bool]) -> dict[str, Any]:

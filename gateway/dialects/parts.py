@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from gateway.dialects import splice
 from gateway.dialects.splice import Span
 
 _LISTED = frozenset({"messages", "input", "system"})
+_TALKS = ("messages", "input")
 _FEW = 64
 """Messages looked at for their role; a conversation opens long before."""
 
@@ -50,6 +51,9 @@ class Part(NamedTuple):
         return f"/{self.field}" if self.item < 0 else f"/{self.field}/{self.item}"
 
 
+_part = partial(tuple.__new__, Part)
+
+
 def parts(body: bytes, spans: Mapping[str, Span], order: Sequence[str]) -> list[Part]:
     """`order`: the prompt's fields as they are rendered; what is absent or null is left out."""
     found: list[Part] = []
@@ -59,7 +63,7 @@ def parts(body: bytes, spans: Mapping[str, Span], order: Sequence[str]) -> list[
             continue
         start, end = place
         if name in _LISTED and body.startswith(b"[", start):
-            found += [Part(a, b, name, n) for n, (a, b) in enumerate(splice.items(body, start, end))]
+            found += [_part((a, b, name, n)) for n, (a, b) in enumerate(splice.items(body, start, end))]
         elif end - start > 4 or body[start:end] != b"null":
             found.append(Part(start, end, name))
     return found
@@ -69,7 +73,7 @@ def opening(body: bytes, found: Sequence[Part]) -> tuple[int, int, bool]:
     """Where a conversation begins: parts first:last are what the user said before the first answer; whether there is one."""
     first = last = -1
     for n, part in enumerate(found):
-        if part.field not in ("messages", "input"):
+        if part.field not in _TALKS:
             continue
         if part.item < 0:
             return n, n + 1, False
@@ -96,8 +100,7 @@ def unmarked(value: bytes) -> bytes:
     return _MARKER.sub(lambda found: found[1] if found[1] and found[2] else b"", value)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True):
     """`id` names it in all of its turns, wherever its markers stand: b"" where nobody has said anything.
 
     Parts `first:last` are what the user said before the first answer.
@@ -111,10 +114,13 @@ class Conversation:
 
 def conversation(domain: str, model: str, body: bytes, found: Sequence[Part]) -> Conversation:
     """Recognised by what it opened with: neither headers nor the system prompt, which may change, are needed."""
+    named = _root(domain, model).copy()
+    if len(found) == 1 and found[0].item >= 0 and (text := _only_text(body, found[0])) is not None:
+        named.update(text + b"\0")
+        return Conversation(named.digest(), 0, 1, False)
     first, last, under_way = opening(body, found)
     if first == last:
         return Conversation(b"", first, last, under_way)
-    named = blake2b(f"{domain}\0{model}\0".encode("utf-8", "replace"), digest_size=16)
     for part in found[first:last]:
         value = body[part.start:part.end]
         if len(value) > _LONG:
@@ -123,6 +129,24 @@ def conversation(domain: str, model: str, body: bytes, found: Sequence[Part]) ->
             for piece in _said(value):
                 named.update(piece + b"\0")
     return Conversation(named.digest(), first, last, under_way)
+
+
+@lru_cache(4_096)
+def _root(domain: str, model: str) -> Any:
+    return blake2b(f"{domain}\0{model}\0".encode("utf-8", "replace"), digest_size=16)
+
+
+def _only_text(body: bytes, part: Part) -> bytes | None:
+    """What a user says in a short message that is one text: the usual small call, decoded once. None for any other."""
+    if part.end - part.start > _LONG or part.field not in _TALKS:
+        return None
+    try:
+        message = orjson.loads(body[part.start:part.end])
+    except orjson.JSONDecodeError:
+        return None
+    if isinstance(message, dict) and message.get("role") == "user" and isinstance(text := message.get("content"), str):
+        return text.encode("utf-8", "surrogatepass")
+    return None
 
 
 def _said(value: bytes) -> Iterator[bytes]:
@@ -143,7 +167,7 @@ def _said(value: bytes) -> Iterator[bytes]:
 
 def assistant_text(body: bytes, part: Part) -> bytes | None:
     """What the assistant said in a message, None if it is not its."""
-    if part.field not in ("messages", "input") or part.item < 0 or role_of(body, part) != "assistant":
+    if part.field not in _TALKS or part.item < 0 or role_of(body, part) != "assistant":
         return None
     return b"".join(_said(body[part.start:part.end]))
 

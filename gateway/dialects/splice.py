@@ -23,8 +23,10 @@ MAX_ITEMS, MAX_KEY_BYTES = 20_000, 512
 _SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
+_GAPS = b", \n\t\r"
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
-_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
+_MARK = re.compile(rb'["\[\]{},]')
+_QUOTE, _BACKSLASH = b'"\\'
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -68,30 +70,50 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
 
 def _check_items(body: bytes) -> None:
     """No array or object has more than `MAX_ITEMS` elements: told by their commas, level by level."""
-    commas = [0]
-    for found in _MARK.finditer(body):
-        mark = body[found.start()]
-        if mark in b"[{":
+    commas, position = [0], 0
+    while (found := _MARK.search(body, position)) is not None:
+        position = found.end()
+        mark = body[position - 1]
+        if mark == _QUOTE:
+            position = _string_end(body, position)
+        elif mark in b"[{":
             commas.append(0)
         elif mark in b"]}":
             commas.pop()
-        elif mark in b",":
+        else:
             commas[-1] += 1
             if commas[-1] >= MAX_ITEMS:
                 raise TooMany(f"An array or object of the request has more than {MAX_ITEMS} elements.")
+
+
+def _string_end(body: bytes, position: int) -> int:
+    """Behind the quote that ends the string whose text begins at `position`; one search, since a pattern over megabytes
+    would hold up all other threads."""
+    while True:
+        end = body.index(b'"', position)
+        last = end - 1
+        while body[last] == _BACKSLASH:
+            last -= 1
+        position = end + 1
+        if (end - last) % 2:
+            return position
 
 
 def items(body: bytes, start: int, end: int) -> list[Span]:
     """Places of the elements of the array at start:end; anything but an array has none."""
     if body[start:start + 1] != b"[":
         return []
-    places, position = [], start + 1
+    places, begin = [], start + 1
     for raw in _elements.decode(memoryview(body)[start:end]):
-        gap = _GAP.match(body, position)
-        position = gap.end() if gap else position
-        size = memoryview(raw).nbytes
-        places.append((position, position + size))
-        position += size
+        if body[begin] in _GAPS:
+            begin += 1
+            if body[begin] in _GAPS:
+                begin += 1
+                if body[begin] in _GAPS and (gap := _GAP.match(body, begin)):
+                    begin = gap.end()
+        stop = begin + memoryview(raw).nbytes
+        places.append((begin, stop))
+        begin = stop
     return places
 
 

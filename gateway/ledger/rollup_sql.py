@@ -76,13 +76,14 @@ class Statements:
     """The state's row is there and ours, and all entries up to the newest can be seen."""
     where: str
     """Up to which place entries are in, and the newest one's."""
+    batch: str
+    """Takes a place and a number: how many entries are behind it, at most that number, and the last one's place."""
     fresh: str
     """Price rows, as text, that no entry named before."""
     rate: str
     """Keeps the rates of one; columns of `price_rates` in their order."""
     sums: str
     latency: str
-    count: str
     done: str
     """Takes the place, the entries added, and the time in microseconds."""
 
@@ -95,15 +96,17 @@ def statements(dialect: str) -> Statements:
     there = "INSERT INTO rollup_state (id, seq, entries, rolled_us) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING"
     own = ("SET LOCAL lock_timeout = '5s'", "LOCK TABLE ledger IN SHARE MODE", "SELECT seq FROM rollup_state FOR UPDATE")
     newest = select(func.coalesce(func.max(place), 0)).select_from(LEDGER)
+    behind = select(place.label("place")).select_from(LEDGER).where(between[0]).order_by(place)
+    behind = behind.limit(literal_column(_mark(dialect, 2)))
     fresh = select(row).distinct().where(*between, row != "[]").except_(select(RATES.c.rows))
     return Statements(
         lock=(there, *own) if dialect == "postgresql" else (there,),      # on SQLite whoever writes has it alone
         where=f"SELECT seq, ({_text(dialect, newest)}) AS newest FROM rollup_state",
+        batch=f"SELECT count(*) AS entries, max(place) AS until FROM ({_text(dialect, behind)}) AS batch",
         fresh=_text(dialect, fresh),
         rate=f"INSERT INTO price_rates ({', '.join(c.name for c in RATES.c)}) VALUES ({', '.join(marks)})",
         sums=_sums(dialect),
         latency=_latency(dialect),
-        count=_text(dialect, select(func.count()).where(*between).select_from(LEDGER)),
         done="UPDATE rollup_state SET seq = {}, entries = entries + {}, rolled_us = {}".format(*marks),
     )
 

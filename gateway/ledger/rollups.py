@@ -48,13 +48,14 @@ class Roller:
                 await connection.exec_driver_sql(lock)
             at = (await connection.exec_driver_sql(sql.where)).one()
             done, newest = at.seq, at.newest
-            until, count = min(newest, done + chunk), 0
-            if until > done:
+            until, count = min(newest, done), 0
+            if newest > done:       # places have gaps: batches that were sent twice, entries that are gone
+                batch = (await connection.exec_driver_sql(sql.batch, (done, chunk))).one()
+                count, until = batch.entries, batch.until
                 between = (done, until)
                 await self._learn_rates(connection, sql, between)
                 await connection.exec_driver_sql(sql.sums, between)
                 await connection.exec_driver_sql(sql.latency, between)
-                count = (await connection.exec_driver_sql(sql.count, between)).scalar_one()
             await connection.exec_driver_sql(sql.done, (until, count, time.time_ns() // 1_000))
         return Rolled(count, newest - until)
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+
+import msgspec
 
 from gateway.dialects.parts import Part
 from gateway.dialects.splice import Spans, splice
@@ -26,7 +27,9 @@ from gateway.normalize.memory import Memory, Session
 from gateway.normalize.view import Pass, Unreadable, View
 from gateway.normalize.volatile_last import volatile_last
 
-__all__ = ["LEVELS", "PASSES", "Change", "Memory", "Normalized", "View", "normalize", "note", "restored", "subscription"]
+__all__ = [
+    "LEVELS", "PASSES", "Change", "Memory", "Normalized", "View", "idle", "normalize", "note", "restored", "subscription",
+]
 
 LEVELS = ("off", "lossless", "equivalent", "relocating")
 PASSES: tuple[tuple[str, Pass], ...] = (
@@ -40,8 +43,7 @@ _SUBSCRIPTIONS = (("anthropic-beta", "oauth-"), ("chatgpt-account-id", ""))
 _log = logging.getLogger("tollway.normalize")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One edit of a body, with its receipt; without bytes it is a note on what was left as it came, and why."""
 
     start: int
@@ -50,8 +52,7 @@ class Change:
     receipt: dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Normalized:
+class Normalized(msgspec.Struct, frozen=True):
     """The body as it goes on, where its fields and parts stand now, and what was done."""
 
     body: bytes
@@ -62,7 +63,12 @@ class Normalized:
 
 def subscription(headers: Mapping[str, str]) -> bool:
     """Whether the client is one that pays by subscription: its bodies are never changed."""
-    return any(name in headers and part in headers[name] for name, part in _SUBSCRIPTIONS)
+    return any([name in headers and part in headers[name] for name, part in _SUBSCRIPTIONS])
+
+
+def idle(level: str, spans: Spans, headers: Mapping[str, str]) -> bool:
+    """Whether no pass of that level would find anything: without tools, a lossless one has nothing to look at."""
+    return level == "lossless" and "tools" not in spans and not subscription(headers)
 
 
 def normalize(memory: Memory, view: View) -> Normalized:

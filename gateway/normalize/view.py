@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.dialects.parts import Conversation, Part, parts
 from gateway.dialects.splice import Edit, Spans, shifted, splice
@@ -29,8 +31,7 @@ def _never() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `native` tells whether a lane may serve it that takes the client's own billing header."""
 
     domain: str
@@ -42,8 +43,8 @@ class View:
     order: Sequence[str]
     parts: Sequence[Part]
     talk: Conversation
-    switches: Mapping[str, bool] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, bool] = {}
+    headers: Mapping[str, str] = {}
     native: Callable[[], bool] = _never
 
     def edited(self, edits: Sequence[Edit]) -> View:

@@ -225,7 +225,7 @@ class Planner:
 
 
 def _planned_by_client(page: Page, rules: CacheRules) -> bool:
-    if rules.mark is not None and b'"%s"' % rules.mark.encode() in page.body:
+    if page.marked and rules.mark is not None and b'"%s"' % rules.mark.encode() in page.body:
         return True
     return "prompt_cache_options" in page.spans
 

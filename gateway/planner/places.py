@@ -30,6 +30,8 @@ class Page:
     ends: Sequence[int]
     root: str
     """Isolation domain and model, which the chain begins with too."""
+    marked: bool = True
+    """Whether the client's own markers may stand in the body."""
     session: str = ""
     """Names the conversation, whatever changes around it; empty where that is not known."""
 

@@ -9,10 +9,11 @@ An entry is two small numbers in a dictionary, `BYTES_AN_ENTRY` with everything 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
+from math import gcd
+from typing import NamedTuple
 
 from gateway.prefix.chain import Chain
 
@@ -24,6 +25,9 @@ _UNTIL_MASK = (1 << _UNTIL_BITS) - 1
 _COUNTED = 1 << _UNTIL_BITS
 """Set where a provider's count said how many tokens a prefix has, not their share by bytes."""
 _TOKENS_AT = _UNTIL_BITS + 1
+_MARK_BYTES, _MARKED_BYTES, _MARKED_PARTS = 32, 2_048, 2
+"""Conversations part ways in the system prompt or in what the user says first; an engine's block is some 60 bytes."""
+_LARGEST_BLOCK = 128
 _NEWS_S = 15
 """A prefix that is only renewed is told to others after so long."""
 _SWEEP = 8
@@ -33,8 +37,7 @@ Said = Callable[[int], bytes | None]
 """Place of a part -> the text in it, if it is the assistant's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The longest prefix that is known: `depth` parts of the chain, `tokens` long, until a second of the epoch."""
 
     depth: int = 0
@@ -50,15 +53,32 @@ class PrefixIndex:
         self._held: dict[int, int] = {}
         self._roots: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
+        self._blocks: dict[str, int] = {}
+        """Tokens of a pool's block, as far as its counts tell: they are all multiples of it."""
         self.fresh: dict[int, int] | None = None
         """What was learnt since it was last taken, for who shares it; None if nobody does."""
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def predict(self, domain: str, pool: str, chain: Chain, now_us: int, said: Said | None = None) -> int:
-        """Tokens of the longest prefix that the pool should still hold; 0 if none. `said` where a pool keeps answers too."""
+    def predict(
+        self, domain: str, pool: str, chain: Chain, now_us: int, said: Said | None = None, body: bytes | None = None
+    ) -> int:
+        """Tokens of the longest prefix that the pool should still hold; 0 if none. `said` where a pool keeps answers too, and
+        `body` where it shares what two prompts begin with, wherever that ends."""
+        if body is None:
+            return self._predicted(domain, pool, chain, now_us, said, None)
+        tokens, block = self._predicted(domain, pool, chain, now_us, said, body), self._blocks.get(pool, 1)
+        return tokens - tokens % block if block <= _LARGEST_BLOCK else tokens
+
+    def _predicted(
+        self, domain: str, pool: str, chain: Chain, now_us: int, said: Said | None, body: bytes | None
+    ) -> int:
         found = self.find(domain, pool, chain)
+        if body is not None and found.depth < _MARKED_PARTS:
+            mark = self._mark(self._root(domain, pool), chain, found.depth, body)
+            if mark and (mark & _UNTIL_MASK) * 1_000_000 > now_us:
+                return max(mark >> _TOKENS_AT, found.tokens)
         if found.until_s * 1_000_000 <= now_us:
             return self._alive(domain, pool, chain, now_us) if found.depth else 0
         if said is not None and found.depth < len(chain.keys) and (text := said(found.depth)) is not None:
@@ -78,31 +98,37 @@ class PrefixIndex:
 
     def learn(
         self, domain: str, pool: str, chain: Chain, prompt_tokens: int, now_us: int, ttl_s: float, *,
-        cached: int | None = None, answer: tuple[bytes, int] | None = None,
+        cached: int | None = None, answer: tuple[bytes, int] | None = None, body: bytes | None = None,
     ) -> None:  # fmt: skip
         """The pool has just computed this prompt. `cached`: what it says it had already; `answer`: text and tokens of the
-        answer, where the pool keeps those too."""
+        answer, where the pool keeps those too; `body` as for `predict`."""
         if not chain.keys or prompt_tokens <= 0:
             return
         root, held = self._root(domain, pool), self._held
         until, whole = min(now_us // 1_000_000 + int(ttl_s), _UNTIL_MASK), max(chain.ends[-1], 1)
         before = self.find(domain, pool, chain) if cached else Found()
+        if body is not None and cached:
+            self._blocks[pool] = gcd(self._blocks.get(pool, 0), cached)
+        if body is not None and (mark := self._learn_marks(root, chain, body, prompt_tokens, until)) and before.depth:
+            before = before._replace(depth=0) if mark == before.depth else before   # its count reaches into the next part
         last = len(chain.keys) - 1
         if answer is not None and answer[0]:
             self._put(_answer(root, chain.keys[last], answer[0]), prompt_tokens + answer[1], until | _COUNTED)
-        least = prompt_tokens
-        for n in range(last, -1, -1):  # the tail first: it is the first that a cache lets go
+        self._put(chain.keys[last] ^ root, prompt_tokens, until | _COUNTED)
+        least, fresh, pop = prompt_tokens, self.fresh, held.pop
+        for n in range(last - 1, -1, -1):  # the tail first: it is the first that a cache lets go
             key = chain.keys[n] ^ root
-            known = 0 if n == last else held.get(key, 0)
+            known = pop(key, 0)
             tokens, counted = known >> _TOKENS_AT, known & _COUNTED
-            if n == last:
-                tokens, counted = prompt_tokens, _COUNTED
-            elif not counted and cached and n + 1 == before.depth:
+            if not counted and cached and n + 1 == before.depth:
                 tokens, counted = cached, _COUNTED
             elif not known:
                 tokens = prompt_tokens * chain.ends[n] // whole
-            least = min(least, tokens)
-            self._put(key, least, until | counted)
+            if tokens < least:
+                least = tokens
+            held[key] = value = least << _TOKENS_AT | counted | until
+            if fresh is not None and (value - known > _NEWS_S or value < known):
+                fresh[key] = value
         if len(held) > self._most:
             self._sweep()
 
@@ -134,6 +160,31 @@ class PrefixIndex:
                 return value >> _TOKENS_AT
         return 0
 
+    def _mark(self, root: int, chain: Chain, depth: int, body: bytes) -> int:
+        """What is held of part `depth` as far as it begins like an earlier one, as a value; 0 if nothing."""
+        found = 0
+        for _, key in _marks(root, chain, depth, body):
+            value = self._held.get(key)
+            if value is None:
+                break
+            found = value
+        return found
+
+    def _learn_marks(self, root: int, chain: Chain, body: bytes, tokens: int, until: int) -> int:
+        """Keeps where the first parts that are new have their marks; the first part of which some were known, or 0."""
+        shared, whole = 0, max(chain.ends[-1], 1)
+        for n in range(min(_MARKED_PARTS, len(chain.keys))):
+            if chain.keys[n] ^ root in self._held:
+                continue
+            for at, key in _marks(root, chain, n, body):
+                if key in self._held:
+                    shared = shared or n
+                    self._put(key, self._held[key] >> _TOKENS_AT, until)
+                else:
+                    before = chain.ends[n - 1] if n else 0
+                    self._put(key, tokens * (before + at) // whole, until)
+        return shared
+
     def _put(self, key: int, tokens: int, until: int) -> None:
         value = tokens << _TOKENS_AT | until
         known = self._held.pop(key, 0)
@@ -151,6 +202,17 @@ class PrefixIndex:
             named = f"{domain}\0{pool}\0{self._epochs.get(pool, 0)}".encode("utf-8", "replace")
             known = self._roots[domain, pool] = int.from_bytes(blake2b(named, digest_size=8).digest()) & _KEY_MASK
         return known
+
+
+def _marks(root: int, chain: Chain, depth: int, body: bytes) -> Iterator[tuple[int, int]]:
+    """(bytes, key) of each beginning of a part, one every few words."""
+    if depth >= len(chain.parts):
+        return
+    start, end, _, _ = chain.parts[depth]
+    running = blake2b(digest_size=8, key=((chain.keys[depth - 1] if depth else 0) ^ root).to_bytes(8))
+    for at in range(start + _MARK_BYTES, min(end, start + _MARKED_BYTES), _MARK_BYTES):
+        running.update(body[at - _MARK_BYTES : at])
+        yield at - start, int.from_bytes(running.digest()) & _KEY_MASK
 
 
 def _answer(root: int, key: int, text: bytes) -> int:

@@ -7,6 +7,7 @@ Litestar's (`routes.py`).
 """
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -20,7 +21,7 @@ import zstandard
 
 from gateway import dialects
 from gateway.access.keys import KeyRing, key_id
-from gateway.core.call import Call, Sketch, Tenant
+from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
     GatewayError,
@@ -127,7 +128,10 @@ class Front:
             error = BadRequest("the request has no body; send a JSON object")
             error.code = "invalid_json"
             raise error
-        sketch = dialects.read(visit.dialect, body)
+        if len(body) > LONG_BYTES:
+            sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
+        else:
+            sketch = dialects.read(visit.dialect, body)
         serve = self._servers.count if visit.path == COUNTED else self._servers.call
         await serve(_call(visit.dialect, visit.path, visit.tenant, visit.headers, body, sketch, visit.at_us), client)
 

@@ -169,7 +169,7 @@ class Adapter:
         settings, name = config.get("settings", {}), backend["name"]
         fields: Json = {
             "dialect": backend["protocol"], "url": f"{backend['base_url']}/v1", "provider": "cases",
-            "models": {**_aliases(backend, config), **backend["models"]}, "lanes": {backend["class"]: {"first_token_ms": _first_guess(name, config)}},
+            "models": {**_aliases(backend, config), **backend["models"]}, "lanes": {backend["class"]: _first_guesses(name, config)},
         }  # fmt: skip
         if backend["protocol"] == "openai":
             fields["speaks"] = ["chat", "responses", "embeddings"]
@@ -339,12 +339,14 @@ def _aliases(backend: Json, config: Json) -> Json:
     return {alias: models[model] for alias, model in config.get("aliases", {}).items() if model in models}
 
 
-def _first_guess(backend: str, config: Json) -> float:
-    """Milliseconds. Alike where the case wants the gateway to find out, or not to care."""
+def _first_guesses(backend: str, config: Json) -> Json:
+    """Alike where the case wants the gateway to find out, or not to care; else so that nothing that is learnt of a later
+    backend makes it look quicker than one that stands before it."""
     if any(route.get("strategy") in ("latency", "affinity") and backend in route["backends"] for route in config.get("routes", ())):
-        return 500.0
+        return {"first_token_ms": 500.0}
     places = [route["backends"].index(backend) for route in config.get("routes", ()) if backend in route["backends"]]
-    return (1.0, 100_000.0, 3_000_000.0)[min(max(places, default=0), 2)]
+    place = min(max(places, default=0), 2)
+    return {"first_token_ms": (1.0, 100_000.0, 3_000_000.0)[place], "ms_per_output_token": (0.001, 20.0, 20.0)[place]}
 
 
 def _prices(prices: Mapping[str, Json]) -> str:

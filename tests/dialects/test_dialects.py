@@ -72,7 +72,7 @@ def test_parts_stand_in_the_order_in_which_they_are_rendered(dialect: str, field
     """Tools, system, messages, wherever they stand in the body."""
     body = orjson.dumps({"model": "m", **fields}, option=orjson.OPT_INDENT_2)
     facts = dialects.read(dialect, body)
-    assert [orjson.loads(body[a:b]) for a, b in dialects.messages(dialect, body, facts)] == parts
+    assert [orjson.loads(body[part.start : part.end]) for part in dialects.parts(dialect, body, facts)] == parts
 
 
 def test_count_text() -> None:

@@ -111,6 +111,15 @@ def test_roll_ups_tell_what_the_ledger_tells(ledger: Any) -> None:
     assert roll(url) == 0
 
 
+def test_gaps_between_entries_cost_no_steps(ledger: Any) -> None:
+    """A step adds its number of entries, wherever they are: batches that were sent twice leave gaps on PostgreSQL."""
+    some = list(entries(60, NOON, days=1))
+    url, _ = ledger(*some)
+    add(url, *some)
+    add(url, *(replace(each, id=f"late-{each.id}", call_id=f"late-{each.call_id}") for each in some))
+    assert [roll(url, upto=1, chunk=50) for _ in range(4)] == [50, 50, 20, 0]
+
+
 def test_corrections_and_late_attempts_land_in_their_hour(ledger: Any) -> None:
     """In whatever order they come: a price that a correction brings, twice corrected, an attempt after the second one."""
     first = [

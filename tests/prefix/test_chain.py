@@ -61,7 +61,9 @@ def test_markers_are_no_part_of_a_prefix() -> None:
     plain = {"model": "m", "max_tokens": 9, "system": SYSTEM, "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}
     marked = {**plain, "system": [SYSTEM[0], {**SYSTEM[1], **MARK}], "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", **MARK}]}]}
     first = {**plain, "system": [{**MARK, **SYSTEM[0]}, {"type": "text", **MARK, "text": "manual"}]}
-    assert sent("anthropic_messages", plain) == sent("anthropic_messages", marked) == sent("anthropic_messages", first)
+    chains = [sent("anthropic_messages", request) for request in (plain, marked, first)]
+    assert len({(links.keys, links.ends, links.session) for links in chains}) == 1
+    assert [links.marked for links in chains] == [False, True, True]
 
 
 @pytest.mark.parametrize(("dialect", "request_", "fields"), [

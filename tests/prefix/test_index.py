@@ -1,10 +1,12 @@
 """What a later call will read from a cache: the longest prefix that was seen and has not run out."""
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
-from gateway.prefix.chain import Chain
+from gateway import dialects
+from gateway.prefix.chain import Chain, chain
 from gateway.prefix.index import BYTES_AN_ENTRY, PrefixIndex
 from tests.prefix.test_chain import of
 
@@ -110,3 +112,35 @@ def test_an_entry_is_as_small_as_it_is_said_to_be() -> None:
     held = index._held
     numbers = sum(sys.getsizeof(key) + sys.getsizeof(value) for key, value in held.items())
     assert (sys.getsizeof(held) + numbers) / len(held) <= BYTES_AN_ENTRY
+
+
+def long_talk(system: str, said: str) -> tuple[bytes, Chain]:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": said}]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    return body, chain("team", "m", body, dialects.parts("openai_chat", body, dialects.read("openai_chat", body)))
+
+
+SHARED = "You are the keeper of the toll house. Be brief, be kind, and never let anybody pass for nothing. "
+
+
+def test_an_engine_of_ones_own_shares_what_two_prompts_begin_with() -> None:
+    """Wherever it ends, in the first parts; with a provider only whole parts count."""
+    index = PrefixIndex()
+    body, links = long_talk(SHARED + "One. " * 50, "hi")
+    index.learn("team", "own", links, len(body) // 4, 0, 300, body=body)
+    index.learn("team", "provider", links, len(body) // 4, 0, 300)
+    other, unlike = long_talk(SHARED + "Two. " * 50, "hi")
+    shared = len(SHARED) // 4
+    assert abs(index.predict("team", "own", unlike, 1, None, other) - shared) < 16
+    assert index.predict("team", "provider", unlike, 1) == 0
+    assert index.predict("other", "own", unlike, 1, None, other) == 0
+    assert index.predict("team", "own", unlike, 301_000_000, None, other) == 0
+
+
+def test_an_engines_block_is_learnt_from_its_counts() -> None:
+    """Predictions are multiples of it."""
+    index = PrefixIndex()
+    body, links = long_talk(SHARED, "hi")
+    index.learn("team", "own", links, 103, 0, 300, cached=64, body=body)
+    index.learn("team", "own", links, 103, 0, 300, cached=96, body=body)
+    assert index.predict("team", "own", links, 1, None, body) == 96
