@@ -118,7 +118,7 @@ def test_three_replicas_with_two_hundred_calls_each_overspend_nothing(bench: Any
         time.sleep(0.2)
     spent = sum(entries(three.ledger).values())
     results = three.results()
-    print("C3", {"limit": limit, "spent": spent, "used": round(spent / limit, 4), "replicas": results})
+    print("\nC3", {"limit": limit, "spent": spent, "used": round(spent / limit, 4), "replicas": results})
     assert limit * 0.99 <= spent <= limit, "the limit was not reached: give it more time" if spent < limit else "overspent"
     three.settle_down()
 
@@ -131,7 +131,7 @@ def test_what_was_killed_leaves_nothing_reserved(bench: Any) -> None:
         until(lambda seen=seen: len(entries(many.ledger)) > seen + 300, "calls to be answered", 20)
         time.sleep(LONG_S / 3)
         victim.kill()
-    print("C4", {"calls": len(entries(many.ledger))})
+    print("\nC4", {"calls": len(entries(many.ledger))})
     many.settle_down()
 
 
@@ -159,7 +159,7 @@ def test_a_store_that_goes_away_costs_calls_nothing(bench: Any, server: Server, 
     during = len(entries(two.ledger)) - seen
     results = two.results()
     calls, away = sum(each["ok"] for each in results), sum(each.get("away", 0) for each in results)
-    print("C5", what, {"calls": calls, "while away": during, "refused for it": away, "replicas": results})
+    print("\nC5", what, {"calls": calls, "while away": during, "refused for it": away, "replicas": results})
     assert away <= calls * 0.001
     assert what == "restart" or during > 20
     two.settle_down()
