@@ -81,7 +81,7 @@ $(PEERS)/.ready: benchmarks/peers.txt $(READY)
 	@touch $@
 
 screenshots: $(READY) browser ## docs/img from a generated ledger
-	$(BIN)/python -m benchmarks.screenshots
+	$(BIN)/python -m benchmarks.screenshots --all
 
 browser: # Chromium for the dashboard tests: installed where that is possible, else those tests are skipped
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
