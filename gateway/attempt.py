@@ -54,6 +54,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     first_token_s: float | None = None
     total_s: float = 0.0
     retry_after_s: float | None = None
+    by_deadline: bool = False
+    """The call's own deadline ended it, which says nothing about the lane."""
 
 
 Settle = Callable[[Outcome], Awaitable[Sequence[tuple[bytes, bytes]]]]
@@ -310,6 +312,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         if not self._late:
             await self._settle("client_gone", why)
             return
+        self.outcome.by_deadline = True
         late = DeadlineExceeded("the call's deadline passed before the model backend had answered")
         await self._settle("sent_unanswered" if self.outcome.sent or self.outcome.http_status else "failed", str(late))
         raise late

@@ -230,7 +230,7 @@ class Booking(msgspec.Struct, kw_only=True):
         elif outcome.http_status in _COOLING:
             probe.cool(f"answered {outcome.http_status}", outcome.retry_after_s)
             via.fleet.stale()
-        elif outcome.status != "client_gone" and (outcome.http_status is None or outcome.http_status >= 500):
+        elif not (outcome.status == "client_gone" or outcome.by_deadline) and (outcome.http_status or 500) >= 500:
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
         missed_it = missed_deadline(self.plan.decision, outcome.status == "ok", entry.first_token_ms, entry.total_ms)

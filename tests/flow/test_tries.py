@@ -47,6 +47,15 @@ def test_a_deadline_is_answered_in_time(gateway: Gateway, openai: Site, reply: A
     assert attempt["cost_usd"] is None
 
 
+def test_a_callers_own_deadline_closes_no_lane(gateway: Gateway, openai: Site) -> None:
+    """However often it is missed: the lane is others' too."""
+    openai.says(*[HANG] * 6, whole(chat_answer()))
+    for _ in range(6):
+        late = gateway.chat(chat_body(openai.model), headers={"x-tollway-deadline-ms": "250"})
+        assert late.json()["error"]["code"] == "deadline_exceeded"
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
+
+
 def test_a_stream_that_has_begun_is_not_cut_by_its_deadline(gateway: Gateway, openai: Site) -> None:
     """The first byte came in time."""
     openai.says(stream(*chat_stream()[:3], Pause(0.6), *chat_stream()[3:]))

@@ -10,7 +10,7 @@ from tests.ledger.generate import entry
 
 RECORDS = [
     Head(VERSION, "w", 0),
-    Opened(entry(id="a-1"), 7),
+    Opened(entry(id="a-1")),
     Progress("a-1", 256),
     Settled(entry(tokens=TokenUsage(uncached=0, cache_write={"1h": 7}, flags=("odd",)), tags={"naïve": "日本"})),
     Projected(1),
