@@ -14,6 +14,8 @@ PIP = $(BIN)/pip install --disable-pip-version-check
 COUNT := awk '/^Collecting|^Installing/ { n++; printf "\r      %d packages read", n; fflush() } /^Installing/ { printf "\r      installing %d packages ...\n", n - 1; fflush() }'
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
+# Most of the suite waits for servers: two processes take half of the time.
+TEST_PROCESSES ?= 2
 PORT ?= 4000
 DASHBOARD_PORT ?= 8501
 ARGS ?=
@@ -48,7 +50,7 @@ demo: $(READY) ## replay recorded agent sessions through a running `make run` an
 	@exec $(BIN)/tollway demo $(ARGS)
 
 test: $(READY) browser $(CLIENTS)/.ready ## the whole test suite; starts what it needs by itself
-	TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest $(ARGS)
+	TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
 # LangChain, pydantic-ai and the llm command, in an environment of their own: they are users of the gateway, not parts of it.
 $(CLIENTS)/.ready: tests/clients/requirements.lock $(READY)
