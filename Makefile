@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 CLIENTS := $(abspath .venv-clients)
 PEERS := .venv-peers
 READY := $(VENV)/.ready
+PYTEST = TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest
+# Half of the suite, in seconds: it mostly waits for servers that it starts, while the other half computes.
+SERVED := tests/flow tests/backends tests/web tests/workers tests/cases tests/reconcile tests/budgets tests/commands tests/demo
 # The release of torch that was tested. On x86_64 Linux without a GPU, TORCH_INDEX=<PyTorch's own CPU index> saves gigabytes.
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
@@ -14,8 +17,6 @@ PIP = $(BIN)/pip install --disable-pip-version-check
 COUNT := awk '/^Collecting|^Installing/ { n++; printf "\r      %d packages read", n; fflush() } /^Installing/ { printf "\r      installing %d packages ...\n", n - 1; fflush() }'
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
-# Most of the suite waits for servers: two processes take half of the time.
-TEST_PROCESSES ?= 2
 PORT ?= 4000
 DASHBOARD_PORT ?= 8501
 ARGS ?=
@@ -50,7 +51,14 @@ demo: $(READY) ## replay recorded agent sessions through a running `make run` an
 	@exec $(BIN)/tollway demo $(ARGS)
 
 test: $(READY) browser $(CLIENTS)/.ready ## the whole test suite; starts what it needs by itself
-	TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
+ifneq ($(strip $(ARGS)),)
+	$(PYTEST) $(ARGS)
+else
+	@log=$$(mktemp); $(PYTEST) $(SERVED) >$$log 2>&1 & served=$$!; trap 'kill $$served' INT TERM; \
+	echo "two halves at once; this is the one without $(SERVED)"; \
+	$(PYTEST) $(SERVED:%=--ignore=%); rest=$$?; \
+	wait $$served; half=$$?; echo "the other half:"; cat $$log; rm -f $$log; exit $$((rest | half))
+endif
 
 # LangChain, pydantic-ai and the llm command, in an environment of their own: they are users of the gateway, not parts of it.
 $(CLIENTS)/.ready: tests/clients/requirements.lock $(READY)
