@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 CLIENTS := $(abspath .venv-clients)
 PEERS := .venv-peers
 READY := $(VENV)/.ready
+PYTEST = TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest
+# Half of the suite, in seconds: it mostly waits for servers that it starts, while the other half computes.
+SERVED := tests/flow tests/backends tests/web tests/workers tests/cases tests/reconcile tests/budgets tests/commands tests/demo
 # The release of torch that was tested. On x86_64 Linux without a GPU, TORCH_INDEX=<PyTorch's own CPU index> saves gigabytes.
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
@@ -48,7 +51,14 @@ demo: $(READY) ## replay recorded agent sessions through a running `make run` an
 	@exec $(BIN)/tollway demo $(ARGS)
 
 test: $(READY) browser $(CLIENTS)/.ready ## the whole test suite; starts what it needs by itself
-	TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest $(ARGS)
+ifneq ($(strip $(ARGS)),)
+	$(PYTEST) $(ARGS)
+else
+	@log=$$(mktemp); $(PYTEST) $(SERVED) >$$log 2>&1 & served=$$!; trap 'kill $$served' INT TERM; \
+	echo "two halves at once; this is the one without $(SERVED)"; \
+	$(PYTEST) $(SERVED:%=--ignore=%); rest=$$?; \
+	wait $$served; half=$$?; echo "the other half:"; cat $$log; rm -f $$log; exit $$((rest | half))
+endif
 
 # LangChain, pydantic-ai and the llm command, in an environment of their own: they are users of the gateway, not parts of it.
 $(CLIENTS)/.ready: tests/clients/requirements.lock $(READY)
@@ -81,7 +91,7 @@ $(PEERS)/.ready: benchmarks/peers.txt $(READY)
 	@touch $@
 
 screenshots: $(READY) browser ## docs/img from a generated ledger
-	$(BIN)/python -m benchmarks.screenshots
+	$(BIN)/python -m benchmarks.screenshots --all
 
 browser: # Chromium for the dashboard tests: installed where that is possible, else those tests are skipped
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \

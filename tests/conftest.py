@@ -11,7 +11,7 @@ from gateway.metering import prices
 from tests.build import PLAIN, Gateway, backend
 from tests.upstream import Site, Upstream
 
-SITES = 200
+SITES = 400
 
 
 @pytest.fixture(scope="session", autouse=True)
