@@ -1,17 +1,50 @@
 """The `tollway` command: one small function per command, the work is done elsewhere."""
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 from gateway import serve as serving
-from gateway import up as whole
-from gateway.commands import alerts, budgets, db, keys, policy, prices, reconcile, report, rerate, sensitivity, users
-from gateway.demo import command as demo
+from router_policies.lazily import lazily
+
+whole = lazily("gateway.up")
+_COMMANDS = {
+    "alerts": "gateway.commands.alerts:group",
+    "audit": "gateway.commands.users:audit",
+    "budgets": "gateway.commands.budgets:group",
+    "config": "gateway.commands.prices:config_group",
+    "db": "gateway.commands.db:group",
+    "demo": "gateway.demo.run:command",
+    "keys": "gateway.commands.keys:group",
+    "policy": "gateway.commands.policy:group",
+    "prices": "gateway.commands.prices:group",
+    "projects": "gateway.commands.users:projects",
+    "reconcile": "gateway.commands.reconcile:reconcile",
+    "report": "gateway.commands.report:report",
+    "rerate": "gateway.commands.rerate:rerate",
+    "sensitivity": "gateway.commands.sensitivity:group",
+    "users": "gateway.commands.users:users",
+    "why": "gateway.commands.report:why",
+}
+"""Name -> where it is; the gateway reads none of them when it starts."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Reads a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        return sorted({*self.commands, *_COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in _COMMANDS:
+            module, _, name = _COMMANDS[cmd_name].partition(":")
+            self.add_command(getattr(import_module(module), name), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tollway")
 def main() -> None:
     """Tollway: a gateway for LLM calls that keeps prefix caches warm, prices waiting, and weighs what was used.
@@ -62,23 +95,6 @@ def up(
         )
     )
 
-
-main.add_command(demo)
-main.add_command(alerts.group)
-main.add_command(budgets.group)
-main.add_command(db.group)
-main.add_command(keys.group)
-main.add_command(policy.group)
-main.add_command(sensitivity.group)
-main.add_command(prices.group)
-main.add_command(prices.config_group)
-main.add_command(reconcile.reconcile)
-main.add_command(report.report)
-main.add_command(report.why)
-main.add_command(rerate.rerate)
-main.add_command(users.users)
-main.add_command(users.projects)
-main.add_command(users.audit)
 
 if __name__ == "__main__":
     main()

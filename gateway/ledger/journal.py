@@ -36,8 +36,8 @@ log = logging.getLogger("tollway.journal")
 
 class _Segment:
     """One file and the attempts in it that are not yet in the database. Its bytes are on disk before it is used, and written
-    through a mapping: that costs no system call, and what is in the mapping survives a kill -9 as a write(2) does. Pages that are
-    full are unmapped: they are the kernel's to write, and no memory of ours."""
+    through a mapping: that costs no system call, and what is in the mapping survives a kill -9 as a write(2) does. Pages
+    that are full are unmapped: they are the kernel's to write, and no memory of ours."""
 
     __slots__ = ("_kept", "_map", "fd", "path", "pending", "size")
 

@@ -1,7 +1,7 @@
 """Entries in a SQL database, SQLite or PostgreSQL: appended to the journal, projected from it in batches.
 
 `append` returns when the journal has the entry and never waits for SQL. One task with the store's one writing connection puts
-entries into the table, 500 to 2,000 at once or whatever came in a quarter of a second (`flush` does not wait for that); inserting
+entries into the table, 500 to 2,000 at once or what came in a quarter of a second (`flush` does not wait for that); inserting
 an id twice does nothing. A database that is away costs nothing but lag: the task tries again, entries beyond `QUEUE` are left
 to the journal and read back from it.
 """
