@@ -114,12 +114,12 @@ def load(path: Path) -> Model:
 
 
 def features(seen: Seen, teams: Mapping[str, float]) -> tuple[float, ...]:
-    """What the weights are for, of a call on its way and of one in the ledger alike. The hour is a whole one, as decisions see it."""
+    """What the weights are for, of a call on its way and of one in the ledger alike. The hour is whole, as decisions see it."""
     client, turn, gap_s = seen.client.lower(), seen.at_s % 86_400 // 3_600 / 24 * math.tau, seen.gap_s
     return (
         float(seen.stream), float(any(word in client for word in _BROWSERS)), float(any(word in client for word in _SDKS)),
-        float(any(word in client for word in _HARNESSES)), math.sin(turn), math.cos(turn), math.log1p(seen.prompt_tokens) / 10.0,
-        float(seen.in_run), float(gap_s is not None and gap_s <= PROGRAM_S),
+        float(any(word in client for word in _HARNESSES)), math.sin(turn), math.cos(turn),
+        math.log1p(seen.prompt_tokens) / 10.0, float(seen.in_run), float(gap_s is not None and gap_s <= PROGRAM_S),
         float(gap_s is not None and PERSON_S[0] <= gap_s <= PERSON_S[1]), _logit(teams.get(seen.team, 0.5)),
     )  # fmt: skip
 

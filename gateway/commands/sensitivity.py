@@ -117,9 +117,8 @@ def _said(entry: Entry) -> int | None:
 
 
 def _seen(entry: Entry, gap_s: float | None, waited: int | None) -> Seen:
-    return Seen(
-        entry.team, entry.at_us / 1e6, entry.stream, entry.client, entry.tokens.input_total, entry.run is not None, gap_s, waited
-    )
+    tokens, in_run = entry.tokens.input_total, entry.run is not None
+    return Seen(entry.team, entry.at_us / 1e6, entry.stream, entry.client, tokens, in_run, gap_s, waited)
 
 
 def _plain(model: Model) -> dict[str, Any]:
