@@ -1,7 +1,7 @@
 """Keys that were used lately, on disk: with them a gateway can start and serve while PostgreSQL is away.
 
-The file has what the database has of a key (digests under the pepper, never a secret), of those keys only that may go on without
-it (`keys.SEEN_US`). It is written when a key changes or is used for the first time, so that a revocation is in it as soon as
+The file has what the database has of a key (digests under the pepper, never a secret), but only of those keys that may go on
+without it (`keys.SEEN_US`). It is written when a key changes or is used for the first time, so a revocation is in it as soon as
 it is known here, and every half minute. The workers of one machine share it: each adds what it saw.
 """
 from __future__ import annotations
