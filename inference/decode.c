@@ -410,10 +410,11 @@ static void *work(void *of) {
     }
 }
 
-/* x: [rows, width], the embedded tokens, spoiled. tables: [rows, table]: the blocks of each row's sequence.
-   Stores each row's keys and values at its position and gives its logits [rows, vocabulary]. 0, or 1 without memory. */
-int step(const Model *m, const Cache *cache, int threads, int rows, float *x, const int32_t *positions, const int32_t *tables,
-         int table, float *logits) {
+/* Layers from `first` on (all of them: only the head). x: [rows, width], what goes in, spoiled. tables: [rows, table], the
+   blocks of each row's sequence. Stores each row's keys and values at its position and gives its logits [rows, vocabulary].
+   0, or 1 without memory. */
+int step(const Model *m, const Cache *cache, int threads, int first, int rows, float *x, const int32_t *positions,
+         const int32_t *tables, int table, float *logits) {
     const int inner = m->heads * m->head_size, wide = m->ffn > inner ? m->ffn : inner;
     int most = 0;
     for (int r = 0; r < rows; r++) most = positions[r] > most ? positions[r] : most;
@@ -423,7 +424,7 @@ int step(const Model *m, const Cache *cache, int threads, int rows, float *x, co
     float *memory = malloc((qkv + partial + (narrow + mid) / BLOCK * 2) * sizeof(float) + (narrow + mid) * sizeof(int16_t));
     if (!memory) return 1;
     Step s = {.m = m, .cache = cache, .rows = rows, .table = table, .tiles = tiles, .positions = positions, .tables = tables,
-              .x = x, .qkv = memory, .partial = memory + qkv, .logits = logits};
+              .x = x, .qkv = memory, .partial = memory + qkv, .logits = logits, .ticket = (uint64_t)first * PHASES << 32};
     s.in.scales = s.partial + partial;
     s.mid.scales = s.in.scales + narrow / BLOCK * 2;
     s.in.q = (int16_t *)(s.mid.scales + mid / BLOCK * 2);

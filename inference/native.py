@@ -21,7 +21,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from inference.attention import KVCache, Span
+from inference.attention import Span
+from inference.cache import KVCache
 from inference.gguf import Quantized
 from inference.weights import ModelConfig, Weights
 
@@ -69,7 +70,7 @@ class _Cache(ctypes.Structure):
 
 
 class NativeStep:
-    """The compiled step with a model's weights, laid out for it."""
+    """The compiled step with a model's weights, laid out for it. `turns`: (cos, sin) by position and pair."""
 
     def __init__(self, config: ModelConfig, weights: Weights, turns: Tensor) -> None:
         _check(config, weights)
@@ -89,22 +90,30 @@ class NativeStep:
         """Whether it can read and write this cache."""
         return cache.dtype in _FORMS
 
-    def __call__(self, x: Tensor, spans: Sequence[Span], cache: KVCache) -> Tensor:
+    def decode(self, x: Tensor, spans: Sequence[Span], cache: KVCache) -> Tensor:
         """Embedded rows [rows, width] of decoding spans, in their order: stores keys and values, gives all logits."""
-        rows = x.shape[0]
-        tables = np.zeros((rows, max(len(span.table) for span in spans)), np.int32)
-        positions = np.empty(rows, np.int32)
+        tables = np.zeros((len(x), max(len(span.table) for span in spans)), np.int32)
+        positions = np.empty(len(x), np.int32)
+        row = 0
         for span in spans:
-            tables[span.row : span.row + span.count, : len(span.table)] = span.table
-            positions[span.row : span.row + span.count] = range(span.position, span.position + span.count)
-        logits = torch.empty(rows, self._config.vocabulary)
+            tables[row : row + span.count, : len(span.table)] = span.table
+            positions[row : row + span.count] = range(span.position, span.position + span.count)
+            row += span.count
         layers = (ctypes.c_void_p * self._config.layers)(*(layer.data_ptr() for layer in cache.layers))
-        heads = cache.heads
-        side = (cache.blocks + 1) * cache.block_size * heads.size
+        side = (cache.blocks + 1) * cache.block_size * self._config.head_size
         pool = _Cache(cache.block_size, _FORMS[cache.dtype], side, ctypes.addressof(layers))
+        return self._run(0, x, positions, tables, pool)
+
+    def head(self, x: Tensor) -> Tensor:
+        """Rows [rows, width] that went through all layers -> logits: the final norm and the head."""
+        nowhere = np.zeros((len(x), 1), np.int32)
+        return self._run(self._config.layers, x.clone(), nowhere, nowhere, _Cache())
+
+    def _run(self, first: int, x: Tensor, positions: Array, tables: Array, pool: _Cache) -> Tensor:
+        logits = torch.empty(len(x), self._config.vocabulary)
         failed = self._step(
-            ctypes.byref(self._model), ctypes.byref(pool), torch.get_num_threads(), rows, ctypes.c_void_p(x.data_ptr()),
-            positions.ctypes, tables.ctypes, tables.shape[1], ctypes.c_void_p(logits.data_ptr()),
+            ctypes.byref(self._model), ctypes.byref(pool), torch.get_num_threads(), first, len(x),
+            ctypes.c_void_p(x.data_ptr()), positions.ctypes, tables.ctypes, tables.shape[1], ctypes.c_void_p(logits.data_ptr()),
         )  # fmt: skip
         if failed:
             raise MemoryError("no memory for a decode step")
@@ -155,7 +164,9 @@ def _check(config: ModelConfig, weights: Weights) -> None:
 def _pack(blocks: Quantized) -> tuple[Array, Array]:
     """Weights as `product` in decode.c reads them: eight output rows side by side."""
     rows, columns = blocks.q.shape
-    scales = [side.reshape(-1, _LANES, columns // _BLOCK).transpose(0, 2, 1) for side in (blocks.d, blocks.m) if side is not None]
+    scales = [
+        side.reshape(-1, _LANES, columns // _BLOCK).transpose(0, 2, 1) for side in (blocks.d, blocks.m) if side is not None
+    ]
     lanes = blocks.q.reshape(rows // _LANES, _LANES, columns // 8, 4, 2)
     if blocks.m is None:
         words = lanes.transpose(0, 2, 3, 1, 4)

@@ -7,7 +7,7 @@ file has them.
 import hashlib
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ class TensorWeights:
         return Matrix(torch.cat([self._tensors[name] for name in names]))
 
     def quantized(self, *names: str) -> Quantized | None:
-        """Nothing is."""
+        """Plain tensors are not."""
         return None
 
     def vector(self, name: str) -> Tensor:
