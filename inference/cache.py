@@ -42,7 +42,7 @@ class KVCache:
         self.dtype, self.block_size, self.heads, self.blocks = dtype, block_size, heads, blocks
         self._rows = _zeros(shape, dtype)
         self._scales = _zeros(shape[:-1], torch.float32) if dtype is torch.int8 else None
-        self._layers = self._rows.unbind()
+        self.layers = self._rows.unbind()
         self._sides = torch.arange(2 * heads.key)[:, None] * (blocks + 1)
 
     @property
@@ -58,7 +58,7 @@ class KVCache:
 
     def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
         """Store [rows, keys then values, size] at slots (block * block size + offset)."""
-        pool, rows = self._layers[layer], rows.transpose(0, 1)
+        pool, rows = self.layers[layer], rows.transpose(0, 1)
         if self._scales is not None:
             scales = rows.abs().amax(-1).clamp_(min=1e-12).div_(_LARGEST)
             rows = (rows / scales[..., None]).round_()
@@ -71,7 +71,7 @@ class KVCache:
 
     def gather(self, layer: int, places: Tensor, sequences: int = 1) -> tuple[Tensor, Tensor]:
         """Keys and values, each [key heads * sequences, tokens, size] in float32, a head's sequences side by side."""
-        found = self._layers[layer].view(-1, self.block_size * self.heads.size).index_select(0, places).float()
+        found = self.layers[layer].view(-1, self.block_size * self.heads.size).index_select(0, places).float()
         if self._scales is not None:
             scales = self._scales[layer].view(-1, self.block_size).index_select(0, places)
             found.view(-1, self.heads.size).mul_(scales.view(-1, 1))
