@@ -147,8 +147,9 @@ class Gateway(Running):
         super().__init__()
         self.folder = folder
         path = write_files(folder, config, policies, prices)
-        self.app = app.build(settings.load(path, {**os.environ, **ENV}))
-        self._server = server(self.app, drain_s=1)
+        asgi = app.build(settings.load(path, {**os.environ, **ENV}))
+        self.asgi = asgi
+        self._server = server(asgi, drain_s=1)
         sock = bind("127.0.0.1", 0, "--port")
         self.port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

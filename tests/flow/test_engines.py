@@ -68,7 +68,7 @@ def test_an_engine_is_told_salt_session_and_urgency(tmp_path: Path, flags: bool)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with _behind(tmp_path, f"http://127.0.0.1:{server.server_address[1]}", engine="vllm") as gateway:
-            services = gateway.app.services
+            services = gateway.asgi.services
             assert services is not None
             until(lambda: "own" in services.live.can, "the probe's answer")
             probed = len(server.calls)

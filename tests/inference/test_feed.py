@@ -40,8 +40,8 @@ def test_what_the_engine_evicts_is_no_longer_foreseen(tmp_path: Path) -> None:
     with _engine(512) as url:
         backend = {"dialect": "openai", "url": f"{url}/v1", "models": ["tiny"], "cache_salt": True, "kv_events": "/kv_events"}
         with Gateway(tmp_path, {"backends": {"own": backend}}, {"a": {**PLAIN, "cache": {"hold_out": 0}}}) as gateway:
-            assert gateway.app.services is not None
-            feed = gateway.app.services.live.feeds["own"]
+            assert gateway.asgi.services is not None
+            feed = gateway.asgi.services.live.feeds["own"]
             until(lambda: feed.heard, "the feed")
 
             def ask(word: str) -> tuple[int, int]:
