@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-import uvicorn
-
-from inference.app import App, Served
-from inference.engine import Engine
-from tests.build import PLAIN, Gateway, chat_body, free_port
-from tests.inference.tiny import model, tokenizer
+from tests.build import PLAIN, Gateway, chat_body
+from tests.inference.served import served
 from tests.upstream import until
-
-
-@contextmanager
-def _engine(kv_tokens: int) -> Iterator[str]:
-    """The tiny model behind the engine's real server."""
-    engine = Engine(model("fp32"), tokenizer(), kv_tokens=kv_tokens, kv_dtype=torch.float32, threads=1)
-    engine.start()
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(App(Served(engine, "tiny", "f", 0, {})), port=port, lifespan="off", log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started, "the engine's server")
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.force_exit = server.should_exit = True
-        thread.join(20)
-        engine.stop()
 
 
 def test_what_the_engine_evicts_is_no_longer_foreseen(tmp_path: Path) -> None:
     """Its events reach the index: a prefix that others pushed out is foreseen as a miss, and is one."""
-    with _engine(512) as url:
+    with served(kv_tokens=512) as url:
         backend = {"dialect": "openai", "url": f"{url}/v1", "models": ["tiny"], "cache_salt": True, "kv_events": "/kv_events"}
         with Gateway(tmp_path, {"backends": {"own": backend}}, {"a": {**PLAIN, "cache": {"hold_out": 0}}}) as gateway:
             assert gateway.asgi.services is not None
