@@ -140,7 +140,7 @@ class Attention:
     def _decode_long(self, layer: int, q: Tensor, part: _Decode, cache: KVCache) -> Tensor:
         """Block after block: what was weighed before shrinks when a larger score comes. A wholly masked block adds 0."""
         out, total, top = torch.zeros_like(q), q.new_zeros(*q.shape[:2], 1), q.new_full((*q.shape[:2], 1), _LEAST)
-        for mask, places in zip(part.mask.split(self._most, -1), part.places, strict=True):
+        for mask, places in zip(torch.split(part.mask, self._most, -1), part.places, strict=True):
             keys, values = cache.gather(layer, places, part.sequences)
             scores = torch.baddbmm(mask, q, keys.transpose(1, 2))
             higher = torch.maximum(top, scores.amax(-1, True))
