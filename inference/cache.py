@@ -67,7 +67,7 @@ class KVCache:
         """Store [rows, keys then values, size] at slots (block * block size + offset)."""
         pool, rows = self._layers[layer], rows.transpose(0, 1)
         if self._scales is not None:
-            groups = rows.unflatten(-1, (-1, self._group))
+            groups = rows.reshape(*rows.shape[:-1], -1, self._group)
             scales = groups.abs().amax(-1).div_(_LARGEST).clamp_(min=_LEAST_SCALE).half()
             rows = (groups / scales[..., None]).round_().clamp_(-_LARGEST, _LARGEST).flatten(-2)
             self._scales[layer].view(pool.shape[0], -1, scales.shape[-1]).index_copy_(1, slots, scales)
