@@ -47,7 +47,7 @@ class KVCache:
         self._group = math.gcd(heads.size, _GROUP)
         scales = (*shape[:-1], heads.size // self._group)
         self._scales = _zeros(scales, torch.float16) if dtype is torch.int8 else None
-        self._layers = self._rows.unbind()
+        self.layers = self._rows.unbind()
         self._sides = torch.arange(2 * heads.key)[:, None] * (blocks + 1)
 
     @property
@@ -65,7 +65,7 @@ class KVCache:
 
     def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
         """Store [rows, keys then values, size] at slots (block * block size + offset)."""
-        pool, rows = self._layers[layer], rows.transpose(0, 1)
+        pool, rows = self.layers[layer], rows.transpose(0, 1)
         if self._scales is not None:
             groups = rows.reshape(*rows.shape[:-1], -1, self._group)
             scales = groups.abs().amax(-1).div_(_LARGEST).clamp_(min=_LEAST_SCALE).half()
@@ -79,7 +79,7 @@ class KVCache:
 
     def gather(self, layer: int, places: Tensor, sequences: int = 1) -> tuple[Tensor, Tensor]:
         """Keys and values, each [key heads * sequences, tokens, size] in float32, a head's sequences side by side."""
-        found = self._layers[layer].view(-1, self.block_size * self.heads.size).index_select(0, places).float()
+        found = self.layers[layer].view(-1, self.block_size * self.heads.size).index_select(0, places).float()
         if self._scales is not None:
             scales = self._scales[layer].flatten(0, 1).flatten(1).index_select(0, places)
             found.view(-1, self._group).mul_(scales.view(-1, 1))
