@@ -75,7 +75,7 @@ class KVCache:
 
     def places(self, tables: Tensor) -> Tensor:
         """Where the blocks of tables [sequences, blocks] lie in a layer, for `gather`."""
-        return (self._sides + tables.view(1, -1)).view(-1)
+        return (self._sides + tables.reshape(1, -1)).view(-1)
 
     def gather(self, layer: int, places: Tensor, sequences: int = 1) -> tuple[Tensor, Tensor]:
         """Keys and values, each [key heads * sequences, tokens, size] in float32, a head's sequences side by side."""
