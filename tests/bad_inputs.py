@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 
 from gateway import cli
@@ -84,7 +85,7 @@ class Bench:
         self.server = Upstream()
         self.site, self.sink = self.server.site("backend"), self.server.site("sink")
         config = {
-            "backends": {"b": backend(self.site, models=MODELS, first_byte_timeout_ms=5000, idle_timeout_ms=3000, connect_timeout_ms=1000)},
+            "backends": {"b": backend(self.site, models=MODELS, first_byte_timeout_ms=4500, idle_timeout_ms=3000, connect_timeout_ms=1000)},
             "log_level": "debug",
         }  # fmt: skip
         self.gateway = Process(folder, config, {"team-a": POLICY, "team-b": {"normalize": "off"}}, PRICES)
@@ -584,7 +585,7 @@ def price_row(row: Json) -> str:
 def of_cli(bench: Bench, case: Json) -> Iterator[str]:
     given, expect = case["given"], case["expect"]
     argv = list(given["argv"])
-    if argv[0] not in cli.main.list_commands(None):
+    if argv[0] not in cli.main.list_commands(click.Context(cli.main)):
         raise NotSupported(f"command {argv[0]}")
     if "noise.bin" in argv:
         noise = bench.gateway.folder / "noise.bin"
