@@ -32,7 +32,7 @@ _log = logging.getLogger("tollway")
 _SLOW_S = 300.0
 _BYTES_PER_TOKEN = 4.0
 _LEARN_SHARE = 0.1
-_RANK = {"end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "branch": 5, "head": 6, "tools": 7}
+_RANK = {"end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "before_turn": 4, "before_slow": 4, "branch": 5, "head": 6, "tools": 7}
 
 RatesOf = Callable[[str, str, str | None], Mapping[str, int] | None]
 """(provider, model, tier) -> the price row's rates in force, by their names there; None: no row."""
@@ -163,21 +163,21 @@ class Planner:
         found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
         if not found:
             return base
+        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
+        tokens = [round(place.end_bytes / ratio) for place in found]
+        sizes = [end - before for before, end in zip([0, *tokens], tokens)]  # noqa: B905 - one more before than ends
         if first:
             inner = [place.key for place in found if place.block >= 0]
             if inner:
                 self.reuse.came(inner, now_us)
-            for place in found:
-                self.reuse.wait_for(place.key, place.kind, client, app, now_us)
+            for place, size in zip(found, sizes, strict=True):
+                self.reuse.wait_for(place.key, place.kind, client, app, size, now_us)
         held_place = max((n for n, place in enumerate(found) if self._has(backend.pool, place, held, now_us)), default=-1)
-        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
-        tokens = [round(place.end_bytes / ratio) for place in found]
         lives = list(rules.lives.values())
-        segments, before = [], 0
-        for place, end in zip(found, tokens, strict=True):
-            chance = self.reuse.chance(place.kind, client, app)
-            segments.append(Segment(end - before, tuple(chance.within(life) for life in lives)))
-            before = end
+        segments = []
+        for place, size in zip(found, sizes, strict=True):
+            chance = self.reuse.chance(place.kind, client, app, size)
+            segments.append(Segment(size, tuple(chance.within(life) for life in lives)))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
         if reach is None:
             return base

@@ -63,8 +63,9 @@ def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int 
             tail = sum(segment.tokens for segment in segments[last + 1 :])
         for last_long in range(held, last + 1) if long else (-1,):
             cost = tail + _stored(segments, held, last, last_long, rates)
-            if best is None or cost < best.cost - 1e-9:
-                best = Choice(last, last_long if last_long > held else -1, cost)
+            weighed = cost / CLEARLY if last_long > held else cost
+            if best is None or weighed < best.cost - 1e-9:
+                best = Choice(last, last_long if last_long > held else -1, weighed)
     return best or Choice(held, -1, sum(bare))
 
 
