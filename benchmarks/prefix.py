@@ -3,9 +3,10 @@
     python -m benchmarks.prefix --sessions FILE [--provider NAME ...] [--family NAME ...] [--only sessions|traces] [--json]
 
 Real gateway, simulated providers (benchmarks/providers) over HTTP, one virtual clock. `untouched` is what the same requests
-cost sent directly; `oracle` is a bound that no plan can beat: it knows all requests, and (for a family that spoils its
-prompts) sees them unspoilt. `saving` is the share of the oracle's saving that is reached. Traces have no text: there the
-planner works alone, against the bound and the fixed plans.
+cost sent directly; `oracle` is a plan by the provider's rules (prefix_clairvoyant) that knows all requests, and (for a family
+that spoils its prompts) sees them unspoilt; `bound` (in --json) is what no plan can beat, rules left aside. `saving` is the
+share of the oracle's saving that is reached. Traces have no text: there the planner works alone, against the oracle and the
+fixed plans.
 """
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gateway.core.errors import BadRequest
 from gateway.dialects.splice import Edit
 from gateway.planner import marks
 from gateway.planner.caches import BREAKPOINT, MARK, CacheRules, rules_of
-from gateway.planner.choice import CLEARLY, Choice, Rates, Segment, least, mean_cost
+from gateway.planner.choice import Choice, Odds, Rates, Segment, least, to_go
 from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
@@ -32,7 +32,13 @@ _log = logging.getLogger("tollway")
 _SLOW_S = 300.0
 _BYTES_PER_TOKEN = 4.0
 _LEARN_SHARE = 0.1
-_RANK = {"end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "before_turn": 4, "before_slow": 4, "branch": 5, "head": 6, "tools": 7}
+_RANK = {
+    "end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "before_turn": 4, "before_slow": 4, "again": 5, "head": 6,
+    "tools": 7,
+}  # fmt: skip
+
+_THEN = dict.fromkeys(("opening", "turn", "slow", "before", "before_turn", "before_slow"), "again")
+"""What comes again is of another kind from then on."""
 
 RatesOf = Callable[[str, str, str | None], Mapping[str, int] | None]
 """(provider, model, tier) -> the price row's rates in force, by their names there; None: no row."""
@@ -176,19 +182,29 @@ class Planner:
         lives = list(rules.lives.values())
         segments = []
         for place, size in zip(found, sizes, strict=True):
-            chance = self.reuse.chance(place.kind, client, app, size)
-            segments.append(Segment(size, tuple(chance.within(life) for life in lives)))
+            now = then = self._odds(place.kind, client, app, size, lives)
+            if place.kind in _THEN:
+                then = self._odds(_THEN[place.kind], client, app, size, lives)
+            segments.append(Segment(size, now, then))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
         if reach is None:
             return base
         base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
         stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
+        alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
         if rules.automatic_read and under_way and held_place < 0 and waited_s <= lives[0]:
-            return base  # it is in the automatic cache, which a prompt with marks does not read
+            return alone  # it is in the automatic cache, which a prompt with marks does not read
         if rules.lifetime_field:
             long = rates if under_way else replace(rates, writes=rates.writes[:1])  # of an opening most never comes again
             return _lifetime(stored, segments, held_place, long, rules, base)
-        return _marks(page, found, stored, least(segments, held_place, rates, reach), held_place, reach, rules, base)
+        choice = least(segments, held_place, rates, reach)
+        if choice.last < 0 and rules.automatic_read:
+            return replace(alone, saving_usd=(1.0 - (rates.automatic_read or 0.0)) * rates.input_usd)
+        return _marks(page, found, stored, choice, held_place, reach, rules, base)
+
+    def _odds(self, kind: str, client: tuple[str, ...], app: str, tokens: int, lives: Sequence[float]) -> Odds:
+        chance = self.reuse.chance(kind, client, app, tokens)
+        return Odds(tuple([chance.within(life) for life in lives]), chance.ever)
 
     def _together(self, page: Page, backend: Backend, rules: CacheRules, rates: Rates, base: Planned) -> Planned:
         """Nothing can be asked for; what the provider stores by itself matters only to calls that come together."""
@@ -273,11 +289,8 @@ def _lifetime(
 ) -> Planned:
     """The provider stores everything; only for how long can be chosen, and the short time need not be said."""
     short = next(iter(rules.lives))
-    costs = [
-        sum(segment.tokens * mean_cost(segment.chances[n], write, rates.read) for segment in segments[held + 1 :])
-        for n, write in enumerate(rates.writes)
-    ]
-    costs[0] *= CLEARLY
+    fresh = [(each.tokens, to_go(each.now, each.then, rates).stored) for each in segments[held + 1 :]]
+    costs = [sum([tokens * cost[n] for tokens, cost in fresh]) for n in range(len(rates.writes))]
     asked = list(rules.lives)[costs.index(min(costs))]
     life_s = rules.lives[asked]
     read = stored[held].key if held >= 0 else 0

@@ -85,9 +85,9 @@ def places(page: Page, end_kind: str, held: int, sent: int = -1) -> list[Place]:
             found.append(_after(page, "head", end_of_system - 1))
         found.append(_after(page, "system", end_of_system))
     if held > end_of_system and held < last:
-        found.append(_after(page, "kept", held))
+        found.append(_after(page, "again", held))
     if max(end_of_system, held) < sent < last - 1:
-        found.append(_after(page, "branch", sent))
+        found.append(_after(page, "again", sent))
     before = _BEFORE[end_kind]
     for index in range(max(held, sent, end_of_system) + 1, last - 1)[-2:]:
         found.append(_after(page, before, index))

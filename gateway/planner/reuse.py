@@ -1,10 +1,10 @@
 """How soon, if at all, a prefix of some kind is asked for again: learnt from our own calls, with priors and decay.
 
 A kind is what ends there: the tools, the system prompt, a conversation's first request, a later one. For each kind, per
-client and per app, we keep how long it took until a prefix came again, and how long those wait that have not come yet. The
-chance that it comes within t is q * F(t): q, whether it comes at all, F, how soon if it does. A prefix that has waited for t
-counts against q only as much as F(t) says it should have been there by now. An app's figures start from its client's, and
-those from the prior.
+client, per size of the piece and per app, we count in classes of waiting time how many came again in each and how many
+outlived it: the share of those who waited so long is the chance of a class (Kaplan and Meier), so that a prefix which has not
+come yet counts for exactly as long as it has waited. An app's figures start from those of its client's pieces of that size,
+those from the client's, and those from the prior.
 """
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
 """Ends of the classes of waiting time; each lifetime of a cache is one of them."""
 _ENDLESS = len(EDGES_S)
 _SOON = (0.30, 0.60, 0.85, 0.90, 0.95, 0.97, 1.0)
-_SURELY = {"tools": 0.8, "system": 0.8, "head": 0.8, "turn": 0.85, "kept": 0.85, "slow": 0.7, "opening": 0.6, "before": 0.6, "before_turn": 0.85, "before_slow": 0.7, "branch": 0.8}
+_SURELY = {
+    "tools": 0.8, "system": 0.8, "head": 0.8, "opening": 0.6, "turn": 0.85, "slow": 0.7, "before": 0.6, "before_turn": 0.85,
+    "before_slow": 0.7, "again": 0.85,
+}  # fmt: skip
+"""By kind (`places.py`): what a client's prefixes are taken for until it is known better."""
 _PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 4.0
 _SIZES = tuple(str(bits // 2) for bits in range(64))
 """Classes of size, each four times the one before: what is long tends to come again more, or less, than what is short."""
@@ -33,6 +37,11 @@ class Chance:
     def within(self, seconds: float) -> float:
         """The chance that it comes again within one of `EDGES_S`."""
         return self.within_s[EDGES_S.index(seconds)]
+
+    @property
+    def ever(self) -> float:
+        """The chance that it comes again at all."""
+        return self.within_s[-1]
 
 
 PRIORS: Mapping[str, Chance] = {

@@ -80,7 +80,7 @@ def test_a_conversation_is_marked_where_it_will_be_read() -> None:
     assert second.held == first.stored[-1].key
     assert "cache_control" in body["messages"][0]["content"][0]
     assert "cache_control" in body["messages"][2]["content"][0]
-    assert body["messages"][1] == turns(1)["messages"][1]
+    assert "cache_control" in body["messages"][1]["content"][0], "where another last message would part"
 
 
 def test_what_has_expired_is_not_taken_for_stored() -> None:
