@@ -65,10 +65,10 @@ class Choice:
 
 
 def to_go(now: Odds, then: Odds, rates: Rates) -> ToGo:
-    """For a segment that is not in the cache."""
+    """For a segment that is not in the cache. Only lifetimes that have a price count."""
     ever = min(then.ever, _MOST_EVER)
     writes = [rates.writes[0], *[write * _DOUBT for write in rates.writes[1:]]]
-    forms = list(zip(writes, [rates.read] * len(writes), now.within, then.within, strict=True))
+    forms = list(zip(writes, [rates.read] * len(writes), now.within, then.within, strict=False))
     if rates.automatic_read is not None:
         forms.append((1.0, rates.automatic_read, now.within[0], then.within[0]))
     anew = min(1.0, *[write * (1 - min(chance, ever)) + read * min(chance, ever) for write, read, _, chance in forms])
