@@ -6,7 +6,9 @@ Prints one line `ready http://host:port` to stdout when it serves; everything el
 import argparse
 import asyncio
 import ctypes
+import gc
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -88,9 +90,10 @@ def load(options: argparse.Namespace) -> Served:
     tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
     if tokenizer.size > config.vocabulary:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
-    device = torch.device(options.device)
+    device, before = torch.device(options.device), _resident_bytes()
     with torch.inference_mode():
         model = Llama(config, weights, options.weights) if device.type == "cpu" else _on_gpu(config, weights, device)
+    weights_bytes = _resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
     engine = Engine(
         model,
@@ -106,6 +109,7 @@ def load(options: argparse.Namespace) -> Served:
     cache_bytes = engine.cache.block_bytes * engine.scheduler.pool.blocks
     facts: dict[str, Any] = {
         "weights": model.choice.kind,
+        "weights_bytes": weights_bytes,
         "exact": model.exact,
         "kernels": model.choice.report,
         "threads": options.threads,
@@ -118,6 +122,13 @@ def load(options: argparse.Namespace) -> Served:
     if not model.exact:
         log.warning("kernels here are not exact: a batch or a draft may change a near tie in an answer")
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
+
+
+def _resident_bytes() -> int:
+    """Memory of this process, once what is not needed any more has gone; 0 where the system does not say."""
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
 
 
 def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
