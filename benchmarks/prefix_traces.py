@@ -110,15 +110,17 @@ def _azure(path: Path, factor: int) -> Iterator[Call]:
 
 def regret(trace: Trace) -> Regret:
     prompts = [(call.at_s, _prompt(call, {})) for call in trace.calls]
+    short, long = _fixed(trace.calls, "5m"), _fixed(trace.calls, "1h")
+    never = float(sum(prompt.tokens for _, prompt in prompts))
     return Regret(
         trace=trace.name,
         calls=len(trace.calls),
         bound=bound(prompts, _PRICES),
-        oracle=by_marks(prompts, _PRICES, Marked(MarkRules(ttls=_LIVES)), _BEGINS_S),
+        oracle=min(by_marks(prompts, _PRICES, Marked(MarkRules(ttls=_LIVES)), _BEGINS_S), short, long, never),
         planned=_planned(trace.calls),
-        always_5m=_fixed(trace.calls, "5m"),
-        always_1h=_fixed(trace.calls, "1h"),
-        never=float(sum(prompt.tokens for _, prompt in prompts)),
+        always_5m=short,
+        always_1h=long,
+        never=never,
     )
 
 
