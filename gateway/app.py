@@ -32,6 +32,7 @@ from gateway.backends.http import Transport
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
+from gateway.batches import Queue
 from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
@@ -92,6 +93,7 @@ class Gateway:
     def __init__(self, inner: Litestar, passthrough: Iterable[str], limits: Limits) -> None:
         self.front: Front | None = None
         self.services: Services | None = None
+        self.queue: Queue | None = None
         self.limits = limits
         self._inner = inner
         self._passthrough = passthrough
@@ -125,13 +127,18 @@ def build(
         async with _services(settings, policies, book, transport, demo_team, seat) as services:
             holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
-            servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+            passage, queue = Passage(services, holds).serve, None
+            if settings.queue is not None:
+                queue = gateway.queue = Queue(services, pipeline, holds, settings.queue, passage)
+            servers = Servers(pipeline.serve, Counting(services, pipeline).serve, passage if queue is None else queue.serve)
             gateway.services = services
             services.admission.start()
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
             app.state.services, sign_in.people = services, services.people
             yield
             services.draining = True
+            if queue is not None:
+                await queue.close()
             services.admission.stop()
 
     sign_in = SignIn(settings.login)
