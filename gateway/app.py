@@ -137,11 +137,13 @@ def build(
             services.admission.start()
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
             app.state.services, sign_in.people = services, services.people
-            yield
-            services.draining = True
-            if queue is not None:
-                await queue.close()
-            services.admission.stop()
+            try:
+                yield
+            finally:
+                services.draining = True
+                if queue is not None:
+                    await queue.close()
+                services.admission.stop()
 
     sign_in = SignIn(settings.login)
     inner = Litestar(
