@@ -2,10 +2,10 @@
 
     python -m benchmarks.broker_live [--policies 10] [--seconds 8] [--json]
 
-Each policy (drawn at random: values of waiting, deadlines) gets a gateway process of its own before an engine with two lanes, fast
-and standard, which answers after injected delays: the ones that the simulator draws for the same calls, and in the standard lane
-behind a queue of four slots. What is compared is therefore the model: decisions, learning, queues, prices. Agreed:
-the realised figure lies in the 95 % interval that the backtest states.
+Each policy (drawn at random: values of waiting, deadlines) gets a gateway process of its own before an engine with two lanes,
+fast and standard, which answers after injected delays: those that the simulator draws for the same calls, and in the standard
+lane behind a queue of four slots. What is compared is therefore the model: decisions, learning, queues, prices. Agreed: the
+realised figure lies in the 95 % interval that the backtest states.
 """
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import random
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -36,12 +35,14 @@ from router_policies.types import Rates
 SEED = 7
 LANES = (
     Reality(
-        key="b0/fast", backend="b0", name="fast", rates={MODEL: Rates(4_000_000, 400_000, None, 16_000_000)}, first_token_s=0.06,
-        prefill_s_per_token=2e-5, seconds_per_output_token=0.001, spread=0.3, cache_minimum=1 << 30,
+        key="b0/fast", backend="b0", name="fast", rates={MODEL: Rates(4_000_000, 400_000, None, 16_000_000)},
+        first_token_s=0.06, prefill_s_per_token=2e-5, seconds_per_output_token=0.001, spread=0.3,
+        cache_minimum=1 << 30,
     ),
     Reality(
         key="b0/standard", backend="b0", name="standard", rates={MODEL: Rates(1_000_000, 100_000, None, 4_000_000)},
-        first_token_s=0.12, prefill_s_per_token=6e-5, seconds_per_output_token=0.003, spread=0.3, slots=4, cache_minimum=1 << 30,
+        first_token_s=0.12, prefill_s_per_token=6e-5, seconds_per_output_token=0.003, spread=0.3, slots=4,
+        cache_minimum=1 << 30,
     ),
 )  # fmt: skip
 PRICES = """
@@ -141,9 +142,8 @@ async def realised(policy: dict[str, Any], trace: list[Recorded]) -> dict[str, f
     }  # fmt: skip
     prices = Path(tempfile.mkdtemp()) / "prices.toml"
     prices.write_text(PRICES)
-    async with Bench.open(
-        policy={**policy, "budgets": [], "normalize": "off"}, backend={"lanes": lanes, "provider": "bench"}, prices=[str(prices)]
-    ) as bench:
+    rules = {**policy, "budgets": [], "normalize": "off"}
+    async with Bench.open(policy=rules, backend={"lanes": lanes, "provider": "bench"}, prices=[str(prices)]) as bench:
         bench.handler = Engine(trace).answer
         loop, waits = asyncio.get_running_loop(), list[float]()
         began = loop.time() + 0.2
@@ -216,4 +216,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

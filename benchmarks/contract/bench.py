@@ -150,7 +150,9 @@ class Bench:
             rules = {"team": team, "budgets": [{"name": "cap", "limit_usd": 100_000}], **policy}
             (self.folder / "teams" / f"{team}.yaml").write_text(json.dumps(rules))
         described = {
-            f"b{n}": {"dialect": "openai", "url": f"http://127.0.0.1:{mock}/v1", "provider": "openai", "models": [MODEL], **backend}
+            f"b{n}": {
+                "dialect": "openai", "url": f"http://127.0.0.1:{mock}/v1", "provider": "openai", "models": [MODEL], **backend,
+            }
             for n in range(backends)
         }
         config = {"backends": described, "data": "data", "policies": "teams", "unready_s": 0, **settings}
