@@ -127,7 +127,7 @@ def build(
         async with _services(settings, policies, book, transport, demo_team, seat) as services:
             holds = Holds(services.budgets, services.prices)
             pipeline = Pipeline(services, holds)
-            servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+            servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve, pipeline.look)
             gateway.services = services
             services.admission.start()
             gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
