@@ -149,6 +149,7 @@ def build(
             DBAPIError: errors.on_database_error,
             OSError: errors.on_database_error,
             PoolTimeout: errors.on_database_error,
+            RecursionError: errors.on_too_deep,
             HTTPException: errors.on_http_error,
             Exception: errors.on_any_error,
         },
