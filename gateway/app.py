@@ -58,6 +58,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.kv_events import KvWatch
 from gateway.prefix.shared import SharedIndex
 from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
@@ -351,6 +352,9 @@ async def _services(
         watch = Watch(stores.ring, stores.table, known, stores.people, remembered)
         wire = transport or WireTransport()
         upstream = Upstream(wire)
+        fleet, index = Fleet(settings, _rates_of(book)), PrefixIndex(settings.prefix_index_mb << 20)
+        kv = KvWatch(index)
+        live = Live(settings, fleet, wire, kv.told)
         services = Services(
             settings=settings,
             keys=stores.ring,
@@ -363,7 +367,8 @@ async def _services(
             idempotency=Idempotency(stores.memory),
             progress=ProgressNotes(stores.journal),
             policies=policies,
-            fleet=Fleet(settings, _rates_of(book)),
+            fleet=fleet,
+            live=live,
             upstream=upstream,
             prices=book,
             budgets=stores.budgets,
@@ -373,7 +378,8 @@ async def _services(
             metrics=Metrics(),
             salt=pepper,
             planner=Planner(caching.rates_of(book)),
-            index=PrefixIndex(settings.prefix_index_mb << 20),
+            index=index,
+            kv=kv,
             misses=Misses(History(settings.explain_mb << 20)),
             learnt=_learnt(settings.data),
             house=stores.house,
@@ -385,7 +391,6 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
-        live = Live(settings, services.fleet, wire)
         live.start()
         sharing = None
         if settings.redis_url is not None:
