@@ -23,7 +23,7 @@ from router_policies.rules import Policy
 WAIT_S = 0.1
 TICK_S = 0.05
 SLOW_S, QUICK_S = 0.1, 0.03
-FLOOR, CEILING = 64, 12_000
+FLOOR, CEILING = 256, 12_000
 QUEUE_S, LEAST_QUEUE = 0.04, 8
 """As many calls of a team may wait as leave within that time; a few always may."""
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
