@@ -82,6 +82,8 @@ def _chunk(**fields: Any) -> bytes:
 
 
 _USAGE = {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28}
+USED = json.dumps(_USAGE).encode()
+"""As it stands in `FINISH`."""
 WORD = _chunk(choices=[{"index": 0, "delta": {"content": "toll "}, "finish_reason": None}])
 _STOP = _chunk(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
 FINISH = _STOP + _chunk(choices=[], usage=_USAGE) + b"data: [DONE]\n\n"
@@ -125,20 +127,22 @@ class Bench:
     @contextlib.asynccontextmanager
     async def open(
         backends: int = 1, workers: int = 1, teams: Sequence[str] = ("plain",), policy: dict[str, Any] | None = None,
-        **settings: Any,
+        backend: dict[str, Any] | None = None, **settings: Any,
     ) -> AsyncIterator[Bench]:  # fmt: skip
+        """`policy`, `backend`: further fields of each team's file, of each backend; `settings`: of `tollway.yaml`."""
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder))
             try:
-                await bench._start(backends, workers, teams, policy or {}, settings)
+                await bench._start(backends, workers, teams, policy or {}, backend or {}, settings)
                 yield bench
             finally:
                 await asyncio.to_thread(bench.stop)
                 bench._server.close()
 
     async def _start(
-        self, backends: int, workers: int, teams: Sequence[str], policy: dict[str, Any], settings: dict[str, Any]
-    ) -> None:
+        self, backends: int, workers: int, teams: Sequence[str], policy: dict[str, Any], backend: dict[str, Any],
+        settings: dict[str, Any],
+    ) -> None:  # fmt: skip
         self._server = await asyncio.get_running_loop().create_server(lambda: Exchange(self), "127.0.0.1", 0, backlog=4096)
         mock = self._server.sockets[0].getsockname()[1]
         (self.folder / "teams").mkdir()
@@ -146,7 +150,9 @@ class Bench:
             rules = {"team": team, "budgets": [{"name": "cap", "limit_usd": 100_000}], **policy}
             (self.folder / "teams" / f"{team}.yaml").write_text(json.dumps(rules))
         described = {
-            f"b{n}": {"dialect": "openai", "url": f"http://127.0.0.1:{mock}/v1", "provider": "openai", "models": [MODEL]}
+            f"b{n}": {
+                "dialect": "openai", "url": f"http://127.0.0.1:{mock}/v1", "provider": "openai", "models": [MODEL], **backend,
+            }
             for n in range(backends)
         }
         config = {"backends": described, "data": "data", "policies": "teams", "unready_s": 0, **settings}

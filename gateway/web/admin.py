@@ -204,6 +204,14 @@ async def prices(request: Request[Any, Any, State], state: State, model: FromQue
     return listing.show(state.services.prices, provider, name, time.time_ns() // 1_000)
 
 
+@get("/tollway/admin/engines")
+async def engines(request: Request[Any, Any, State], state: State) -> list[dict[str, Any]]:
+    """Engines of one's own: what each was found to do, and the flags for what it does not."""
+    admin_of(request)
+    found: list[dict[str, Any]] = state.services.live.found()
+    return found
+
+
 @post("/tollway/admin/drain", status_code=202)
 async def drain(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
     """As SIGTERM: not ready at once, open answers go on, then the program ends, all its workers too."""
@@ -234,4 +242,4 @@ async def trail(
     return found
 
 
-HANDLERS = (drain, create_backend, list_keys, create_key, change_key, revoke_key, policies, budgets, prices, trail)
+HANDLERS = (drain, create_backend, list_keys, create_key, change_key, revoke_key, policies, budgets, prices, engines, trail)
