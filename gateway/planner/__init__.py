@@ -200,15 +200,19 @@ class Planner:
             return base
         base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
         stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
-        alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
-        if rates.automatic_read is not None and under_way and held_place < 0 and waited_s <= lives[0]:
-            return alone  # it is in the automatic cache, which a prompt with marks does not read
+        if rates.automatic_read is not None and held_place < 0:
+            alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
+            alone = replace(alone, saving_usd=(1.0 - rates.automatic_read) * rates.input_usd)
+            if (under_way and waited_s <= lives[0]) or self.writer(alone):
+                return alone  # it is there, or about to be, and a prompt with marks does not read it
+        else:
+            alone = base
         if rules.lifetime_field:
             long = rates if under_way else replace(rates, writes=rates.writes[:1])  # of an opening most never comes again
             return _lifetime(stored, segments, held_place, long, rules, base)
         choice = least(segments, held_place, rates, reach)
         if choice.last < 0 and rates.automatic_read is not None:
-            return replace(alone, saving_usd=(1.0 - rates.automatic_read) * rates.input_usd)
+            return alone
         if own.parts:
             reached = [n for n, each in enumerate(found) if each.part <= max(own.parts)]
             choice = replace(choice, last=max(choice.last, *reached[-1:]))
