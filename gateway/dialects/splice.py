@@ -2,8 +2,7 @@
 
 `spans` finds where each top-level value stands without decoding it: msgspec validates and skips the values, and the
 offsets are walked from their lengths. Duplicate keys are refused, since we would read one value and the backend the
-other. Depth is bounded twice: chains of more than 64 brackets are refused exactly; those with siblings on the way are
-let through up to what Python's own recursion limit bears (some 900), because only a full scan could count them.
+other. Whether the values are UTF-8 and within limits is another question (`limits.py`).
 """
 from __future__ import annotations
 
@@ -13,46 +12,38 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.dialects import limits
+from gateway.dialects.limits import InvalidJson, TooDeep, TooMany
 
 Span = tuple[int, int]
 Spans = Mapping[str, Span]
 Edit = tuple[int, int, bytes]
 
-MAX_DEPTH = 64
-MAX_ITEMS, MAX_KEY_BYTES = 20_000, 512
-_SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
+MAX_KEY_BYTES = 512
+_PIECE_BYTES = 64 * 1024
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
 _GAPS = b", \n\t\r"
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
-_MARK = re.compile(rb'["\[\]{},]')
-_QUOTE, _BACKSLASH = b'"\\'
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-class InvalidJson(BadRequest):
-    code = "invalid_json"
-
-
-class TooDeep(BadRequest):
-    code = "too_deep"
-
-
-class TooMany(BadRequest):
-    code = "too_many"
 
 
 class DuplicateKey(BadRequest):
     code = "duplicate_key"
 
 
+def checked(body: bytes) -> dict[str, Span]:
+    """`spans` of a whole body that is UTF-8 and within limits all through."""
+    places = spans(body)
+    limits.check_text(body)
+    limits.check_shape(body, 0)
+    return places
+
+
 def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | None = None) -> dict[str, Span]:
     """Key -> place of its value in `body`, for the object that stands at start:end. `where` names it in errors."""
     end = len(body) if end is None else end
     part = body if end - start == len(body) else memoryview(body)[start:end]
-    if where is None:
-        _check_text(body)
     try:
         raws = _members.decode(part)
     except msgspec.ValidationError:
@@ -61,49 +52,21 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
         raise InvalidJson(f"{where or 'The request body'} is not valid JSON: {_reason(error)}", param=where) from None
     except RecursionError:
         raise TooDeep(f"{where or 'The request body'} is nested too deeply.") from None
-    if where is None and body.count(b",") >= MAX_ITEMS:
-        _check_items(body)
     if max(map(len, raws), default=0) > MAX_KEY_BYTES // 4 and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
         raise TooMany(f"A key of the request has more than {MAX_KEY_BYTES} bytes.")
     return _walk(body, start, end, raws, where)
 
 
-def _check_items(body: bytes) -> None:
-    """No array or object has more than `MAX_ITEMS` elements: told by their commas, level by level."""
-    commas, position = [0], 0
-    while (found := _MARK.search(body, position)) is not None:
-        position = found.end()
-        mark = body[position - 1]
-        if mark == _QUOTE:
-            position = _string_end(body, position)
-        elif mark in b"[{":
-            commas.append(0)
-        elif mark in b"]}":
-            commas.pop()
-        else:
-            commas[-1] += 1
-            if commas[-1] >= MAX_ITEMS:
-                raise TooMany(f"An array or object of the request has more than {MAX_ITEMS} elements.")
-
-
-def _string_end(body: bytes, position: int) -> int:
-    """Behind the quote that ends the string whose text begins at `position`; one search, since a pattern over megabytes
-    would hold up all other threads."""
-    while True:
-        end = body.index(b'"', position)
-        last = end - 1
-        while body[last] == _BACKSLASH:
-            last -= 1
-        position = end + 1
-        if (end - last) % 2:
-            return position
-
-
 def items(body: bytes, start: int, end: int) -> list[Span]:
     """Places of the elements of the array at start:end; anything but an array has none."""
+    return [(begin, stop) for begin, stop, _ in elements(body, start, end)]
+
+
+def elements(body: bytes, start: int, end: int) -> list[tuple[int, int, bytes]]:
+    """`items`, each with its bytes."""
     if body[start:start + 1] != b"[":
         return []
-    places, begin = [], start + 1
+    found, begin = [], start + 1
     for raw in _elements.decode(memoryview(body)[start:end]):
         if body[begin] in _GAPS:
             begin += 1
@@ -111,10 +74,11 @@ def items(body: bytes, start: int, end: int) -> list[Span]:
                 begin += 1
                 if body[begin] in _GAPS and (gap := _GAP.match(body, begin)):
                     begin = gap.end()
-        stop = begin + memoryview(raw).nbytes
-        places.append((begin, stop))
+        value = bytes(raw)
+        stop = begin + len(value)
+        found.append((begin, stop, value))
         begin = stop
-    return places
+    return found
 
 
 def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
@@ -142,45 +106,27 @@ def change(body: bytes, places: Spans, fields: Mapping[str, bytes], remove: Iter
     return splice(body, edits) if edits else body
 
 
-def _check_text(body: bytes) -> None:
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise InvalidJson("The request body is not valid UTF-8.") from None
-    brackets, braces, mixed = _SUSPECTS
-    if (brackets in body or braces in body or mixed in body) and _depth(body) > MAX_DEPTH:
-        raise TooDeep(f"The request body is nested more than {MAX_DEPTH} levels deep.")
-
-
-def _depth(body: bytes) -> int:
-    """The deepest nesting, or MAX_DEPTH + 1 as soon as that is reached."""
-    deepest = now = 0
-    for found in _TOKEN.finditer(body):
-        token = body[found.start()]
-        if token in b"[{":
-            now += 1
-            deepest = max(deepest, now)
-            if deepest > MAX_DEPTH:
-                break
-        elif token in b"]}":
-            now -= 1
-    return deepest
-
-
 def _walk(body: bytes, start: int, end: int, raws: Mapping[str, msgspec.Raw], where: str | None) -> dict[str, Span]:
     places: dict[str, Span] = {}
     position = body.index(b"{", start) + 1
     match = _KEY.match
     for key, raw in raws.items():
-        found, value = match(body, position), bytes(raw)
-        if found is None or not body.startswith(value, begin := found.end()):
+        found, value = match(body, position), memoryview(raw)
+        if found is None or not _stands(body, begin := found.end(), value):
             raise _duplicate(where)
-        position = begin + len(value)
+        position = begin + value.nbytes
         places[key] = (begin, position)
     if body[position:end].strip() != b"}":
         raise _duplicate(where)
     return places
+
+
+def _stands(body: bytes, at: int, value: memoryview) -> bool:
+    """Whether `value` stands at that place; by pieces, for to copy megabytes is slow."""
+    if value.nbytes <= _PIECE_BYTES:
+        return body.startswith(bytes(value), at)
+    pieces = range(0, value.nbytes, _PIECE_BYTES)
+    return all([body.startswith(bytes(value[n : n + _PIECE_BYTES]), at + n) for n in pieces])
 
 
 def _duplicate(where: str | None) -> DuplicateKey:

@@ -225,7 +225,7 @@ class Planner:
 
 
 def _planned_by_client(page: Page, rules: CacheRules) -> bool:
-    if page.marked and rules.mark is not None and b'"%s"' % rules.mark.encode() in page.body:
+    if rules.mark is not None and (rules.mark in page.spans or (page.marked and b'"%s"' % rules.mark.encode() in page.body)):
         return True
     return "prompt_cache_options" in page.spans
 
@@ -303,7 +303,7 @@ def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, most: int) 
 
 
 def _edit(page: Page, place: Place, mark: bytes) -> Edit | None:
-    start, end, name, _ = page.parts[place.part]
+    start, end, name, _, _ = page.parts[place.part]
     span = (start, end)
     if place.kind == "tools":
         return marks.on_last_tool(page.body, span, mark) if page.dialect == "anthropic_messages" else None

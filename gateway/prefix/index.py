@@ -208,7 +208,7 @@ def _marks(root: int, chain: Chain, depth: int, body: bytes) -> Iterator[tuple[i
     """(bytes, key) of each beginning of a part, one every few words."""
     if depth >= len(chain.parts):
         return
-    start, end, _, _ = chain.parts[depth]
+    start, end = chain.parts[depth][:2]
     running = blake2b(digest_size=8, key=((chain.keys[depth - 1] if depth else 0) ^ root).to_bytes(8))
     for at in range(start + _MARK_BYTES, min(end, start + _MARKED_BYTES), _MARK_BYTES):
         running.update(body[at - _MARK_BYTES : at])

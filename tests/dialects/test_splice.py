@@ -99,7 +99,7 @@ def test_items_of_no_array() -> None:
 def test_a_body_that_cannot_be_trusted_is_refused(body: bytes, code: str) -> None:
     """Every such body is a 400 with a code of its own, never an exception of a parser."""
     with pytest.raises(BadRequest) as caught:
-        splice.spans(body)
+        splice.checked(body)
     assert caught.value.code == code
 
 
@@ -111,7 +111,7 @@ def test_a_body_that_cannot_be_trusted_is_refused(body: bytes, code: str) -> Non
 ])
 def test_deep_is_counted_outside_of_text(body: bytes) -> None:
     """64 levels are allowed, and brackets in strings or side by side are none."""
-    assert list(splice.spans(body)) == ["a"]
+    assert list(splice.checked(body)) == ["a"]
 
 
 def test_the_place_is_named() -> None:
