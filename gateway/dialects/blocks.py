@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
+
+import msgspec
 
 from gateway.core.errors import BadRequest
 from gateway.core.part import Block
 from gateway.dialects import limits, splice
-from gateway.dialects.marking import marked, unmarked
+from gateway.dialects.marking import MARKERS, marked, unmarked
 
 ENTRY_BYTES = 320
 MAX_BYTES = 16 * 1024 * 1024
 _KEY_BYTES, _SPARE_BITS = 8, 4
+_HEAD = ("role", "type")
+
+
+class _Role(msgspec.Struct):
+    role: str = ""
+    type: str = ""
+
+
+_role = msgspec.json.Decoder(_Role)
 
 
 def _strong(value: bytes) -> int:
@@ -52,8 +64,7 @@ class Blocks:
         if found is None or found.size != len(value):
             found = self._old.get(key)
             if found is None or found.size != len(value):
-                check(value, outer)
-                found = fresh(value)
+                found = checked(value, outer)
             self._keep(key, found)
         return found
 
@@ -67,26 +78,50 @@ KNOWN = Blocks()
 """One per process: what it holds are facts about bytes."""
 
 
+def checked(value: bytes, outer: int) -> Block:
+    """What is known of a value that may be over a limit. Raises `BadRequest`."""
+    limits.check_text(value)
+    places = None
+    if len(value) >= limits.FEWEST_BYTES and value.startswith(b"{"):
+        with suppress(BadRequest):      # a key twice: all of it counts, whichever of the two is read
+            places = splice.spans(value)
+    if places is None:
+        limits.check_shape(value, outer)
+        return fresh(value)
+    return _opened(value, places, outer)
+
+
 def fresh(value: bytes) -> Block:
-    """What its bytes say, found out now; they are within limits."""
-    bare, has_marks = value, marked(value)
-    if has_marks:
-        bare = unmarked(value)
+    """What is known of a value that is within limits."""
+    return _named(value, marked(value))
+
+
+def role_in(message: bytes) -> str:
+    """The role of a message; a Responses item without one counts as the assistant's. "" where there is no telling."""
+    try:
+        head = _role.decode(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    return head.role or ("assistant" if head.type else "")
+
+
+def _opened(value: bytes, places: splice.Spans, outer: int) -> Block:
+    """A long message: what of it is text is not searched, for it has neither levels nor markers nor addresses."""
+    has_marks = any([marker[1:-1].decode() in places for marker in MARKERS])
+    for start, end in places.values():
+        if value.startswith((b"[", b"{"), start):
+            inner = value[start:end]
+            limits.check_shape(inner, outer + 1)
+            has_marks = has_marks or marked(inner)
+    block = _named(value, has_marks)
+    head = [b'"%b":%b' % (name.encode(), value[slice(*places[name])]) for name in _HEAD if name in places]
+    block.role = role_in(b"{%b}" % b",".join(head))
+    if value.startswith(b'"', places.get("content", (0, 0))[0]):
+        block.content_fetches = False
+    return block
+
+
+def _named(value: bytes, has_marks: bool) -> Block:
+    bare = unmarked(value) if has_marks else value
     name = int.from_bytes(sha256(bare).digest()[:_KEY_BYTES]) >> _SPARE_BITS
     return Block(name, len(value), len(bare), has_marks)
-
-
-def check(value: bytes, outer: int) -> None:
-    """Raises `BadRequest`; of a long message only what is no text is looked through."""
-    limits.check_text(value)
-    if len(value) < limits.FEWEST_BYTES or value[:1] != b"{":
-        limits.check_shape(value, outer)
-        return
-    try:
-        places = splice.spans(value)
-    except BadRequest:              # a key twice: all of it counts
-        limits.check_shape(value, outer)
-        return
-    for start, end in places.values():
-        if value[start:start + 1] in (b"[", b"{"):
-            limits.check_shape(value[start:end], outer + 1)

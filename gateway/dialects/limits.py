@@ -16,6 +16,8 @@ MAX_ITEMS = 20_000
 FEWEST_BYTES = 2 * MAX_ITEMS
 """Shorter arrays and objects cannot have too many elements."""
 _STEP_BYTES = 256 * 1024
+_TEXT_STEP_BYTES = 32 * 1024
+"""What is decoded at once: the processor's cache holds both forms of it."""
 _SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
 _MARK = re.compile(rb'["\[\]{},]')
 _QUOTE, _BACKSLASH = b'"\\'
@@ -44,7 +46,7 @@ def check_text(value: bytes) -> None:
     try:
         start = 0
         while start < len(value):
-            end = _border(value, start + _STEP_BYTES)
+            end = _border(value, start + _TEXT_STEP_BYTES)
             codecs.utf_8_decode(value[start:end], "strict", True)
             start = end
     except UnicodeDecodeError:

@@ -5,7 +5,7 @@ field is a list of blocks or messages each is a part of its own; what has anothe
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any
@@ -24,16 +24,8 @@ _FEW = 64
 """Messages looked at for their role; a conversation opens long before."""
 _SHORT, _LONG = 4_096, 65_536
 """Bodies up to the first are checked whole, and nothing of them is remembered; messages beyond the second are not decoded."""
-_VERY_LONG = 1 << 20
+_VERY_LONG = 2 << 20
 """Beyond it a list's elements are counted before they are taken apart."""
-
-
-class _Role(msgspec.Struct):
-    role: str = ""
-    type: str = ""
-
-
-_role = msgspec.json.Decoder(_Role)
 
 
 _part = partial(tuple.__new__, Part)
@@ -45,17 +37,21 @@ def read(body: bytes, order: Sequence[str]) -> tuple[dict[str, Span], list[Part]
     if len(body) <= _SHORT:
         places = splice.checked(body)
         return places, parts(body, places, order)
-    places = splice.spans(body)
+    found = splice.spread(body) if len(body) <= _VERY_LONG else None
+    places, lists = found or (splice.spans(body), {})
     if len(places) > limits.MAX_ITEMS:
         raise limits.too_many()
     for name, (start, end) in places.items():
         if name not in order:
-            blocks.check(body[start:end], 1)
-    return places, parts(body, places, order)
+            blocks.checked(body[start:end], 1)
+    return places, parts(body, places, order, lists)
 
 
-def parts(body: bytes, places: Spans, order: Sequence[str]) -> list[Part]:
-    """`order`: the prompt's fields as they are rendered; what is absent or null is left out. Raises `BadRequest` as `read`."""
+def parts(
+    body: bytes, places: Spans, order: Sequence[str], lists: Mapping[str, Sequence[splice.Element]] = {}
+) -> list[Part]:
+    """`order`: the prompt's fields as they are rendered; what is absent or null is left out. `lists`: elements that are known
+    already. Raises `BadRequest` as `read`."""
     found: list[Part] = []
     block = blocks.KNOWN.block if len(body) > _SHORT else _fresh
     for name in order:
@@ -66,7 +62,7 @@ def parts(body: bytes, places: Spans, order: Sequence[str]) -> list[Part]:
         if name in _LISTED and body.startswith(b"[", start):
             if end - start > _VERY_LONG:
                 limits.check_shape(body[start:end], 1)
-            listed = splice.elements(body, start, end)
+            listed = lists.get(name) or splice.elements(body, start, end)
             if len(listed) > limits.MAX_ITEMS:
                 raise limits.too_many()
             found += [_part((a, b, name, n, block(value, 2))) for n, (a, b, value) in enumerate(listed)]
@@ -167,13 +163,5 @@ def role_of(body: bytes, part: Part) -> str:
     """The role of a message; a Responses item without one counts as the assistant's. "" where there is no telling."""
     block = part.block
     if block.role is None:
-        block.role = _role_of(memoryview(body)[part.start:part.end])
+        block.role = blocks.role_in(body[part.start:part.end])
     return block.role
-
-
-def _role_of(value: memoryview) -> str:
-    try:
-        head = _role.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    return head.role or ("assistant" if head.type else "")

@@ -11,7 +11,7 @@ from gateway import dialects
 from gateway.core.errors import BadRequest
 from gateway.core.part import Block, Part
 from gateway.dialects import blocks, parts
-from gateway.dialects.blocks import Blocks, check, fresh
+from gateway.dialects.blocks import Blocks, checked, fresh
 from gateway.dialects.limits import FEWEST_BYTES, MAX_DEPTH, MAX_ITEMS
 
 PADDING = "x" * 5_000
@@ -62,8 +62,8 @@ def test_what_is_over_a_limit_is_refused_each_time(value: bytes) -> None:
 
 def test_a_long_text_is_no_list() -> None:
     """Commas and brackets of a text count for nothing."""
-    check(b'{"role":"user","content":"' + b"],}" * MAX_ITEMS + b'"}', 2)
-    check(b'{"role":"user","content":"' + b"]" * FEWEST_BYTES + b'"}', 2)
+    checked(b'{"role":"user","content":"' + b"],}" * MAX_ITEMS + b'"}', 2)
+    checked(b'{"role":"user","content":"' + b"]" * FEWEST_BYTES + b'"}', 2)
 
 
 def sent(**fields: object) -> bytes:

@@ -13,7 +13,7 @@ from gateway.dialects.limits import InvalidJson, check_shape, check_text
 def test_text_is_checked_by_steps_as_if_whole(value: bytes, step: int) -> None:
     """Characters may cross the border between two steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "_STEP_BYTES", step)
+        patch.setattr(limits, "_TEXT_STEP_BYTES", step)
         try:
             value.decode()
         except UnicodeDecodeError:
