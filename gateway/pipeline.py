@@ -19,6 +19,9 @@ from gateway import caching, deadlines, dialects
 from gateway.admission import is_patient
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.backends import media
+from gateway.backends.engines.figures import Intent
+from gateway.backends.engines.live import urgency
+from gateway.backends.fleet import Target
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
 from gateway.core import levers
@@ -32,9 +35,10 @@ from gateway.core.errors import (
     Overloaded,
 )
 from gateway.dialects.parts import Conversation, assistant_text, conversation
+from gateway.hedging import Race, Side
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
-from gateway.lanes.traffic import Traffic
+from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
 from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
@@ -42,6 +46,7 @@ from gateway.relay import Client
 from gateway.services import Services
 from router_policies.downgrade import downgraded
 from router_policies.globs import first_match, globs
+from router_policies.hedge import hedge, said
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
@@ -104,7 +109,7 @@ class Pipeline:
         links = chain(team, model, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = self._cached(call, links, lanes)
-        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
+        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
@@ -193,14 +198,19 @@ class Pipeline:
         settings, last = self._via.settings, TryNext(Overloaded("no lane can take the call right now"))
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
         deadline = self._deadline(plan, policy)
+        race: Race | None = None
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
             for ranked in tries:
-                if not self._may_try(plan, ranked, number, deadline):
+                if (race is not None and ranked.lane.key == race.asked) or not self._may_try(plan, ranked, number, deadline):
                     continue
                 number += 1
                 try:
-                    await self._attempt(plan, policy, ranked, number, client, deadline)
+                    if number == 1 and plan.decision.klass.hedge:
+                        race = Race(client, drain=policy.hang_up == "drain")
+                        await self._hedged(plan, policy, ranked, race, deadline)
+                    else:
+                        await self._attempt(plan, policy, ranked, number, client, deadline)
                     return
                 except Refused as no:
                     lower = downgraded(policy, no.rule.name, call.sketch.model)
@@ -213,6 +223,7 @@ class Pipeline:
                     again += [ranked] if refusal.again else []
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 else TryNext(error)
+                number += race is not None and number == 1 and race.asked is not None
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -226,6 +237,26 @@ class Pipeline:
             raise last.error
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
+
+    async def _hedged(self, plan: Plan, policy: Policy, ranked: Ranked, race: Race, deadline: float | None) -> None:
+        """The first attempt, and another beside it where the first is silent and that is worth what it costs."""
+        call = plan.call
+        found = hedge(plan.decision, ranked, stream=call.sketch.stream, siblings=self._via.traffic.siblings(call.run))
+        if found is None:
+            await self._attempt(plan, policy, ranked, 1, race.client, deadline)
+            return
+        second = found.second
+        reason = f"{plan.decision.reason}; {said(found, ranked)}"
+        beside = replace(plan, decision=plan.decision._replace(reason=reason))
+
+        def may() -> bool:
+            race.asked = second.lane.key if self._may_try(plan, second, 1, deadline) else None
+            return race.asked is not None
+
+        await race.run(
+            found.after_s, lambda side: self._attempt(plan, policy, ranked, 1, side, deadline), may,
+            lambda side: self._attempt(beside, policy, second, 2, side, deadline),
+        )  # fmt: skip
 
     def _deadline(self, plan: Plan, policy: Policy) -> float | None:
         """By when (monotonic) the call must be answered; see `deadlines.py`."""
@@ -260,8 +291,8 @@ class Pipeline:
             predicted_read_tokens=predicted,
         )
         set_fields = dict(target.set_fields)
-        if target.cache_salt:
-            set_fields["cache_salt"] = cache_salt(via.salt, plan.call.tenant.team)
+        if via.live.watches or target.cache_salt:
+            booking.target = target = via.live.prepare(target, self._intent(plan, target), set_fields)
         if plan.output_cap is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = plan.output_cap
         attempt = Attempt(
@@ -269,9 +300,9 @@ class Pipeline:
             target=target,
             upstream_model=ranked.upstream_model,
             set_fields=set_fields,
-            settle=booking.settle,
+            settle=client.settling(booking.settle) if isinstance(client, Side) else booking.settle,
             headers=_answer_headers(plan, ranked),
-            stop_on_hang_up=policy.hang_up == "cancel",
+            stop_on_hang_up=policy.hang_up == "cancel" or isinstance(client, Side),
             keepalive_s=via.settings.keepalive_ms / 1e3,
             deadline=deadline,
         )
@@ -289,6 +320,14 @@ class Pipeline:
             via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
         ) as attempt.begun:
             await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    def _intent(self, plan: Plan, target: Target) -> Intent:
+        """What an engine of one's own is told beside the prompt."""
+        tenant, klass = plan.call.tenant, plan.decision.klass
+        return Intent(
+            salt=cache_salt(self._via.salt, tenant.team) if target.cache_salt else None,
+            urgency=urgency(klass.value_usd_per_hour), session=plan.chain.session, team=tenant.team, objective=klass.name,
+        )  # fmt: skip
 
     async def _send(
         self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],
@@ -344,8 +383,13 @@ def _output_cap(call: Call, policy: Policy) -> int | None:
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
 
 
-def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic) -> Ask:
-    sketch = call.sketch
+def _ask(
+    call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic, *, learnt: bool
+) -> Ask:
+    sketch, gap_s = call.sketch, None
+    if learnt:
+        place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model)
+        gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
     return Ask(
         team=call.tenant.team,
         project=call.tenant.project or "",
@@ -366,6 +410,8 @@ def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str
         cached=cached,
         session=session,
         draw=traffic.draw(),
+        in_run=call.run is not None,
+        gap_s=gap_s,
         siblings=traffic.siblings(call.run),
     )
 

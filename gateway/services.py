@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
 from gateway.admission import Admission
+from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -16,6 +17,7 @@ from gateway.lanes.traffic import Traffic
 from gateway.lanes.trial import Trials
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
+from gateway.ledger.last_known import LastKnown
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.memory_table import MemoryTable
@@ -26,6 +28,7 @@ from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
 from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.kv_events import KvWatch
 from gateway.progress import ProgressNotes
 from gateway.settings import Settings
 from gateway.watch import Watch
@@ -57,7 +60,11 @@ class Services:
     """Secret from which cache salts are made."""
     planner: Planner
     forms: Memory = field(default_factory=Memory)
+    live: Live
+    """Engines of one's own."""
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    kv: KvWatch
+    """What those engines say of their caches, for the index."""
     misses: Misses = field(default_factory=Misses)
     traffic: Traffic = field(default_factory=Traffic)
     trials: Trials = field(default_factory=Trials)
@@ -72,4 +79,5 @@ class Services:
     admission: Admission = field(default_factory=Admission)
     house: FarHouse | None = None
     """Where this process is one of several workers."""
+    last_known: LastKnown = field(default_factory=LastKnown)
     draining: bool = False
