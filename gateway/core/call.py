@@ -8,7 +8,7 @@ import msgspec
 from gateway.core.part import Part
 
 LONG_BYTES = 2 * 1024 * 1024
-"""Bodies above it are read in a thread: what takes milliseconds must not hold all other calls up."""
+"""Bodies above it are read in a thread. Below, handing it over costs all other calls as much as reading it here."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

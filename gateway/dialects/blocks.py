@@ -18,8 +18,8 @@ from gateway.core.part import Block
 from gateway.dialects import limits, splice
 from gateway.dialects.marking import MARKERS, marked, unmarked
 
-ENTRY_BYTES = 320
-MAX_BYTES = 16 * 1024 * 1024
+ENTRY_BYTES = 240
+MAX_BYTES = 8 * 1024 * 1024
 _KEY_BYTES, _SPARE_BITS = 8, 4
 _HEAD = ("role", "type")
 
