@@ -270,12 +270,14 @@ def _clients_own(page: Page, rules: CacheRules) -> Own | None:
     if "prompt_cache_options" in page.spans:
         return None
     mark = b'"%s"' % (rules.mark or "").encode()
+    if rules.mark in page.spans:
+        return None
     if not page.marked or rules.mark is None or mark not in page.body:
         return Own(free=rules.most_marks)
     free = rules.most_marks - page.body.count(mark)
-    if rules.ends_are_marked or rules.mark in page.spans or free <= 0:
+    if rules.ends_are_marked or free <= 0:
         return None
-    parts = [n for n, part in enumerate(page.parts) if mark in page.body[part.start : part.end]]
+    parts = [n for n, part in enumerate(page.parts) if part.block.marked and mark in page.body[part.start : part.end]]
     long = [n for n in parts if _LONG.search(page.body, page.parts[n].start, page.parts[n].end)]
     return Own(parts, free, max(long, default=-1)) if parts else None
 
@@ -351,7 +353,7 @@ def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, own: Own) -
 
 
 def _edit(page: Page, place: Place, mark: bytes) -> Edit | None:
-    start, end, name, _ = page.parts[place.part]
+    start, end, name, _, _ = page.parts[place.part]
     span = (start, end)
     if place.kind == "tools":
         return marks.on_last_tool(page.body, span, mark) if page.dialect == "anthropic_messages" else None
