@@ -34,6 +34,7 @@ from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
 from gateway.counting import Counting
+from gateway.dialects.blocks import KNOWN
 from gateway.holds import Holds
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
@@ -144,7 +145,7 @@ class Gateway:
 
             self.queue = Queue(services, pipeline, holds, self._settings.queue, passage)
         pass_on = passage if self.queue is None else self.queue.serve
-        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on)
+        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, pipeline.look)
         services.admission.start()
         self.services = services
         self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)
@@ -399,6 +400,7 @@ async def _services(
         sys.setswitchinterval(_SWITCH_S)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
+        KNOWN.resize(settings.known_parts_mb << 20)
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -30,9 +31,10 @@ class Exchange(asyncio.Protocol):
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._buffer = b""
+        self._buffer = bytearray()
+        self._wants = 0
+        self._raw = b""
         self.gone = asyncio.Event()
-        self.body: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,17 +45,25 @@ class Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if len(self._buffer) < self._wants:
+            return
+        head, found, rest = bytes(self._buffer).partition(b"\r\n\r\n")
         if not found:
             return
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
         if len(rest) < length:
+            self._wants = len(head) + 4 + length
             return
-        self.body, self._buffer = json.loads(rest[:length]), rest[length:]
+        self._raw, self._buffer, self._wants = rest[:length], bytearray(rest[length:]), 0
         self._bench.seen += 1
         task = asyncio.ensure_future(self._bench.handler(self))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    @property
+    def body(self) -> Any:
+        """Of the request."""
+        return json.loads(self._raw)
 
     def answer(self, status: int = 200, body: bytes | None = None, headers: bytes = b"") -> None:
         body = ANSWER if body is None else body
@@ -120,6 +130,7 @@ class Bench:
         self.seen = 0
         self.port = free_port()
         self.keys: dict[str, str] = {}
+        self._kept: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._server: Any = None
 
@@ -236,6 +247,34 @@ class Bench:
             pass
         got.took_s = time.perf_counter() - began
         return got
+
+    async def kept_call(self, request: bytes, timeout_s: float = 30.0) -> Got:
+        """One call on a connection that is kept for the next: costs the load generator a fraction of one of its own."""
+        began, got = time.perf_counter(), Got()
+        try:
+            async with asyncio.timeout(timeout_s):
+                reader, writer = self._kept.pop() if self._kept else await asyncio.open_connection("127.0.0.1", self.port)
+                writer.write(request)
+                await read_answer(reader, got)
+                self._kept.append((reader, writer))
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            got.status = 0
+        got.took_s = time.perf_counter() - began
+        return got
+
+    async def connect(self, count: int) -> None:
+        """Connections for `kept_call`, opened beforehand: under load the kernel's queue of new ones would be measured."""
+        for start in range(0, count, 32):
+            opened = [asyncio.open_connection("127.0.0.1", self.port) for _ in range(min(32, count - start))]
+            self._kept += await asyncio.gather(*opened)
+            await asyncio.sleep(0.01)
+
+    def pin(self) -> None:
+        """The gateway to the last core, this process with its load and its model server to the others; nothing on one core."""
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > 1:
+            self.process.cpu_affinity(cores[-1:])
+            os.sched_setaffinity(0, cores[:-1])
 
     async def rate(self, per_s: float, seconds: float, one: Callable[[], Awaitable[Any]]) -> list[Any]:
         """Open loop: starts calls at an even rate, whatever becomes of them."""

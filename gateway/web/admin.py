@@ -28,6 +28,7 @@ from gateway.metering import listing
 from gateway.services import Services
 from gateway.web.routes import tenant_of
 
+_LATEST_US = 2**63 - 1
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 
 
@@ -238,6 +239,7 @@ async def trail(
 ) -> list[dict[str, Any]]:
     """Who changed what, newest first; `before_us` gives the next page."""
     admin_of(request)
+    before_us = None if before_us is None else min(max(before_us, 0), _LATEST_US)
     found: list[dict[str, Any]] = await state.services.key_table.trail(min(max(limit, 1), 1_000), before_us)
     return found
 
