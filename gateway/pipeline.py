@@ -11,6 +11,7 @@ import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,6 +55,7 @@ from router_policies.types import Ask, Decision, Lane, Ranked
 _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 _CONTROL = bytes(range(32)) + b"\x7f"
+_EXACT = 1e6
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
 
 
@@ -457,10 +459,10 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     ranked = [
         {
             "lane": one.lane.key,
-            "expected_cost_usd": round(one.expected_cost_usd, 9),
-            "expected_wait_s": round(one.expected_wait_s, 4),
-            "sum_usd": round(one.score_usd, 9),
-            "miss_chance": round(one.miss_chance, 4),
+            "expected_cost_usd": _cut(one.expected_cost_usd, 1e9),
+            "expected_wait_s": _cut(one.expected_wait_s, 1e4),
+            "sum_usd": _cut(one.score_usd, 1e9),
+            "miss_chance": _cut(one.miss_chance, 1e4),
             "note": one.note or None,
         }
         for one in decision.ranked
@@ -468,17 +470,22 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
 
 
+def _cut(figure: float, steps: float) -> float:
+    """To the nearest of so many steps to one; `round` takes ten times as long."""
+    return int(figure * steps + 0.5) / steps if 0.0 <= figure < _EXACT else round(figure, 9)
+
+
 def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
-    decision = plan.decision
-    texts = (
-        (b"x-tollway-call", plan.call.id),
-        (b"x-tollway-backend", ranked.lane.backend),
-        (b"x-tollway-lane", ranked.lane.name),
-        (b"x-tollway-class", decision.class_name),
-        (b"x-tollway-reason", decision.reason),
-    )
-    return [(name, _header_safe(text)) for name, text in texts]
+    decision, lane = plan.decision, ranked.lane
+    return [
+        (b"x-tollway-call", plan.call.id.encode("ascii")),
+        (b"x-tollway-backend", _header_safe(lane.backend)),
+        (b"x-tollway-lane", _header_safe(lane.name)),
+        (b"x-tollway-class", _header_safe(decision.class_name)),
+        (b"x-tollway-reason", _header_safe(decision.reason)),
+    ]
 
 
+@lru_cache(1_024)
 def _header_safe(text: str) -> bytes:
     return text.encode("ascii", "replace").translate(None, _CONTROL)[:1000]

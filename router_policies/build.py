@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from router_policies import conditions
@@ -33,9 +33,11 @@ from router_policies.rules import (
     Rule,
     Wait,
 )  # fmt: skip
-from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, NormalizePart, RulePart, TeamFile
 from router_policies.types import Ask
 from router_policies.yaml_events import Document, Path_
+
+if TYPE_CHECKING:
+    from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, RulePart, TeamFile
 
 _RATES = ("requests_per_minute", "tokens_per_minute", "concurrent")
 
@@ -273,9 +275,9 @@ def _condition(part: RulePart, models: ModelRules) -> conditions.Condition:
 
 def _normalize(file: TeamFile) -> Normalize:
     part = file.normalize
-    if isinstance(part, NormalizePart):
-        return Normalize(level=part.level, hold_out=part.hold_out, passes=MappingProxyType(dict(part.passes)))
-    return Normalize(level=part)
+    if isinstance(part, str):
+        return Normalize(level=part)
+    return Normalize(level=part.level, hold_out=part.hold_out, passes=MappingProxyType(dict(part.passes)))
 
 
 def _reaches(graph: Mapping[str, tuple[str, ...]], start: str, goal: str) -> bool:

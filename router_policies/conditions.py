@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from router_policies.globs import Glob
 from router_policies.problems import did_you_mean
 from router_policies.rules import RuleFailed
-from router_policies.schema import When
 from router_policies.types import Ask
+
+if TYPE_CHECKING:
+    from router_policies.schema import When
 
 MAX_EXPRESSION = 500
 MAX_MACROS = 2

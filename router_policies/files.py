@@ -15,15 +15,16 @@ from types import MappingProxyType
 from typing import Any
 
 from router_policies.build import build
+from router_policies.lazily import lazily
 from router_policies.presets import default_policy
 from router_policies.problems import BadFile, Problem, did_you_mean
 from router_policies.rules import Policy
-from router_policies.schema import TeamFile, json_schema
 from router_policies.strict_yaml import read_document, validate
 from router_policies.yaml_events import Document
 
-__all__ = ["BadFile", "PolicySet", "PolicyStore", "Problem", "json_schema", "load_file", "load_folder", "team_files"]
+__all__ = ["BadFile", "PolicySet", "PolicyStore", "Problem", "load_file", "load_folder", "team_files"]
 
+schema = lazily("router_policies.schema")  # its descriptions are read out of its own text
 MAX_FILES = 2_000
 NOT_INHERITED = frozenset({"team", "description", "extends", "tests", "mode", "canary"})
 
@@ -126,9 +127,9 @@ def _policy(name: str, documents: Mapping[str, Document]) -> Policy | None:
     document = _extended(name, documents, ())
     if name.startswith("_"):
         if isinstance(document.data, dict):
-            validate(replace(document, data={"team": "base", **document.data}), TeamFile)
+            validate(replace(document, data={"team": "base", **document.data}), schema.TeamFile)
         return None
-    return build(document, validate(document, TeamFile))
+    return build(document, validate(document, schema.TeamFile))
 
 
 def _parent_name(document: Document) -> str | None:

@@ -42,7 +42,9 @@ Count = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, populate_by_name=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, populate_by_name=False, defer_build=True
+    )
 
 
 class ModelsPart(_Part):

@@ -13,8 +13,9 @@ from gateway.commands.backtest import backtest
 from gateway.commands.remote import print_json, print_table
 from gateway.settings import SHIPPED_POLICIES
 from router_policies.checks import check_folder, explain, run_folder_tests
-from router_policies.files import BadFile, PolicySet, json_schema, load_folder
+from router_policies.files import BadFile, PolicySet, load_folder
 from router_policies.presets import example_lanes
+from router_policies.schema import json_schema
 from router_policies.types import Ask
 
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)

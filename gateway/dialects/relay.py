@@ -125,7 +125,13 @@ class Direct(Road):
         return self.seen.observed(self._usage)
 
     def feed(self, chunk: bytes) -> bytes:
-        for piece in self._split.feed(chunk):
+        pieces, seen = self._split.feed(chunk), self.seen
+        if len(pieces) == 1 and self._open and not seen.ended and seen.error is None and self._tap.plain(pieces[0]):
+            piece = self._last = self._event = pieces[0]    # the usual case, and by far
+            self._last_passed = True
+            self._kept.add(piece)
+            return piece
+        for piece in pieces:
             if self._open and not self.ended and self._tap.plain(piece):
                 self._kept.add(piece)
                 self._out.append(piece)

@@ -29,19 +29,21 @@ __all__ = ["Durability", "Journal", "JournalError", "Room"]
 Durability = Literal["process", "power"]
 CARRY_SEGMENTS = 8
 """Attempts in flight pin their files; where more than this lie behind one, its OPEN records are written again at the end."""
+_MAPPED_BYTES = 1 << 20
 
 log = logging.getLogger("tollway.journal")
 
 
 class _Segment:
     """One file and the attempts in it that are not yet in the database. Its bytes are on disk before it is used, and written
-    through a mapping: that costs no system call, and what is in the mapping survives a kill -9 as a write(2) does."""
+    through a mapping: that costs no system call, and what is in the mapping survives a kill -9 as a write(2) does. Pages
+    that are full are unmapped: they are the kernel's to write, and no memory of ours."""
 
-    __slots__ = ("_map", "fd", "path", "pending", "size")
+    __slots__ = ("_kept", "_map", "fd", "path", "pending", "size")
 
     def __init__(self, path: Path, fd: int, head: Head, capacity: int) -> None:
         self.path, self.fd = path, fd
-        self.size = 0
+        self.size = self._kept = 0
         self.pending: set[str] = set()
         self._map = mmap.mmap(fd, capacity)
         self.write(frame(head))
@@ -53,6 +55,10 @@ class _Segment:
         end = self.size + len(data)
         self._map[self.size : end] = data
         self.size = end
+        if end - self._kept > _MAPPED_BYTES:
+            full = (end - self._kept) // _MAPPED_BYTES * _MAPPED_BYTES
+            self._map.madvise(mmap.MADV_DONTNEED, self._kept, full)
+            self._kept += full
 
     def close(self) -> None:
         self._map.close()

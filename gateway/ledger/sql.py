@@ -1,8 +1,8 @@
 """Entries in a SQL database, SQLite or PostgreSQL: appended to the journal, projected from it in batches.
 
 `append` returns when the journal has the entry and never waits for SQL. One task with the store's one writing connection puts
-entries into the table, 500 at once or whatever came in a quarter of a second (`flush` does not wait for that); inserting an
-id twice does nothing. A database that is away costs nothing but lag: the task tries again, entries beyond `QUEUE` are left
+entries into the table, 500 to 2,000 at once or what came in a quarter of a second (`flush` does not wait for that); inserting
+an id twice does nothing. A database that is away costs nothing but lag: the task tries again, entries beyond `QUEUE` are left
 to the journal and read back from it.
 """
 from __future__ import annotations
@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import functools
 import logging
+import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import orjson
@@ -27,7 +29,9 @@ from gateway.ledger.journal import Journal
 from gateway.ledger.records import cleaned
 from gateway.ledger.tables import COLUMNS, dumps, values_of
 
-BATCH_ROWS = 500
+BATCH_ROWS, MOST_ROWS = 500, 2_000
+"""A batch worth its transaction; and the most in one, so that a busy loop, where each step of a transaction waits for its turn,
+does not fall behind."""
 CHUNK_ROWS = 100
 BATCH_S = 0.25
 QUEUE = 20_000
@@ -107,7 +111,8 @@ class Store:
             if is_away(error):
                 raise
             if len(entries) > 1:
-                return [id for entry in entries for id in await self.insert([entry])]
+                half = len(entries) // 2
+                return [*await self.insert(entries[:half]), *await self.insert(entries[half:])]
             if (mended := cleaned(entries[0])) != entries[0]:
                 return await self.insert([mended])
             log.error("ledger: entry %s does not fit into the database and stays in the journal: %s", entries[0].id, error)
@@ -226,7 +231,7 @@ class SqlLedger:
             self._overflowed = False
             self._queue.extend(backlog := self._journal.backlog(QUEUE))
             self._overflowed = len(backlog) == QUEUE
-        return [self._queue[i] for i in range(min(BATCH_ROWS, len(self._queue)))]
+        return list(islice(self._queue, MOST_ROWS))
 
     async def _insert(self, batch: Sequence[Entry]) -> bool:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
@@ -250,8 +255,15 @@ class SqlLedger:
 
 
 async def insert_entries(connection: AsyncConnection, entries: Sequence[Entry]) -> None:
-    """Plain batched inserts; ids that are already there stay as they are."""
+    """Plain batched inserts; ids that are already there stay as they are. SQLite's thread makes the rows itself."""
     text = _insert_text(connection.dialect.name)
+    if connection.dialect.name == "sqlite":
+        driver = (await connection.get_raw_connection()).driver_connection
+        try:
+            await driver.executemany(text, map(values_of, entries))  # type: ignore[union-attr]
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(text, None, error, sqlite3.Error, dialect=connection.dialect) from error
+        return
     for start in range(0, len(entries), CHUNK_ROWS):    # between chunks the loop serves calls
         await connection.exec_driver_sql(text, [values_of(entry) for entry in entries[start : start + CHUNK_ROWS]])
 

@@ -224,14 +224,12 @@ class Turn(Client):
         self._over()
 
     def _lines(self, status: int, headers: Headers) -> bytes:
-        lines = [STATUS_LINE[status]]
-        for name, value in (*self.protocol.server_state.default_headers, *headers):
-            if _BREAKS_LINE.search(value):
-                raise ValueError(f"header {name!r} of an answer has a line break in it")
-            lines += (name, b": ", value, b"\r\n")
+        named = [*self.protocol.server_state.default_headers, *headers]
+        if _BREAKS_LINE.search(b"".join([value for _, value in named])):
+            raise ValueError("a header of an answer has a line break in it")
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        return b"".join(lines)
+            named.append((b"connection", b"close"))
+        return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % pair for pair in named])
 
     def _over(self) -> None:
         self.close()
