@@ -38,6 +38,7 @@ from gateway.ledger.rollup_tables import (
     LATENCY_KEY,
     MONEY,
     NONE,
+    PLACES,
     RATES,
     ROLLUP,
     SUMS,
@@ -56,16 +57,27 @@ VALUES = {
     )
 }  # fmt: skip
 """Dimension -> the entry's value."""
-PAIRS = (("lane", "class"), ("backend", "lane"), ("model", "lane"), ("model", "class"), ("project", "model"), ("key", "model"))
-DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in VALUES], *PAIRS, ("run",))
-"""And tags: dimension `tag`, its name in `v1` and its value in `v2`."""
+FILTERED = ("model", "lane")
+"""By these every other value can be narrowed."""
+_TRIPLES = tuple((name, *FILTERED) for name in ("project", "key", "backend", "class", "client", "status", "miss", "prices"))
+RUN = ("run", *FILTERED)
+DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in VALUES], ("lane", "class"), FILTERED, *_TRIPLES, RUN)
+"""And one for each tag, of its value, model and lane: see `tag_dim`."""
 VARYING: Mapping[frozenset[str], str] = {
     frozenset(): "calls", frozenset({"backend"}): "calls_backend", frozenset({"lane"}): "calls_lane",
     frozenset({"backend", "lane"}): "calls_backend_lane", frozenset({"provider"}): "calls_provider",
     frozenset({"status"}): "calls_status", frozenset({"miss"}): "calls_miss",
+    frozenset({"lane", "status"}): "calls_lane_status", frozenset({"lane", "miss"}): "calls_lane_miss",
 }  # fmt: skip
 """Dimensions that may differ between the attempts of a call -> the column that counts calls within them."""
-LATENCY_DIMS: tuple[tuple[str, ...], ...] = (("lane", "class"), ("backend", "lane"), ("model", "lane"), ("prompt", "lane"))
+LATENCY_DIMS: tuple[tuple[str, ...], ...] = (
+    ("lane",), ("lane", "class"), ("prompt", "lane"), *[(name, *FILTERED) for name in ("class", "backend", "prompt")],
+)  # fmt: skip
+
+
+def tag_dim(name: str) -> tuple[str, ...]:
+    """`name` with `tag:` in front."""
+    return (name, *FILTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +190,7 @@ def _sums(dialect: str) -> str:
     keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), *values.values()]
     fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE))
     base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *VALUES)], SUMS).cte("base")
-    parts = [part for dims in DIMS if dims != ("run",) for part in _levels(base, dims, SUMS)]
+    parts = [part for dims in DIMS if dims != RUN for part in _levels(base, dims, SUMS)]
     parts += [_runs(fresh), _tags(fresh, dialect)]
     return _upsert(dialect, ROLLUP, (*KEY, *SUMS), parts, KEY, SUMS)
 
@@ -227,26 +239,27 @@ def _values(base: CTE, dims: tuple[str, ...]) -> list[ColumnElement[Any]]:
 
 
 def _labelled(values: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
-    both = [*values, literal(""), literal("")][:2]
-    return [value.label(name) for value, name in zip(both, ("v1", "v2"), strict=True)]
+    padded = [*values, *[literal("")] * (len(PLACES) - len(values))]
+    return [value.label(name) for value, name in zip(padded, PLACES, strict=True)]
 
 
 def _runs(fresh: CTE) -> Select[Any]:
     """A row for each run. Runs and tags have no row for entries without one, and none for all teams together."""
-    totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
-    query = select(literal("run").label("dim"), fresh.c.team, fresh.c.hour, *_labelled([fresh.c.run]), *totals)
-    return query.where(fresh.c.run.is_not(None)).group_by(fresh.c.team, fresh.c.hour, fresh.c.run)
+    totals, keys = [func.sum(fresh.c[name]).label(name) for name in SUMS], [fresh.c[name] for name in RUN]
+    query = select(literal(",".join(RUN)).label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
+    return query.where(fresh.c.run.is_not(None)).group_by(fresh.c.team, fresh.c.hour, *keys)
 
 
 def _tags(fresh: CTE, dialect: str) -> Select[Any]:
     """A row for each value of each tag."""
     each = func.json_each(fresh.c.tags) if dialect == "sqlite" else func.jsonb_each_text(cast(fresh.c.tags, postgresql.JSONB))
     tag = each.table_valued("key", "value", name="tag")
-    name, value = tag.c.key, cast(tag.c.value, String)
+    keys = [cast(tag.c.value, String), *[fresh.c[name] for name in FILTERED]]
+    dim = literal("tag:") + tag.c.key + literal("".join(f",{name}" for name in FILTERED))
     totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
-    query = select(literal("tag").label("dim"), fresh.c.team, fresh.c.hour, *_labelled([name, value]), *totals)
+    query = select(dim.label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
     query = query.select_from(fresh.join(tag, literal_column("true"))).where(fresh.c.tags != "{}")
-    return query.group_by(fresh.c.team, fresh.c.hour, name, value)
+    return query.group_by(fresh.c.team, fresh.c.hour, tag.c.key, *keys)
 
 
 def _latency_levels(base: CTE, of: Of, dims: tuple[str, ...]) -> list[Select[Any]]:
