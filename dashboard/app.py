@@ -41,6 +41,7 @@ def main() -> None:
         return
     if viewer is not None:
         pages = [st.Page(_nothing, title=title, icon=icon, url_path=title.lower()) for title, (_, icon) in PAGES.items()]
+        st.session_state["pages"] = {page.title: page for page in pages}
         show(st.navigation(pages).title, viewer)
 
 

@@ -16,11 +16,13 @@ import streamlit as st
 from gateway.access.keys import digest, key_id
 from gateway.ledger import budget_use, reports
 from gateway.ledger.budget_use import Limit, Use
+from gateway.ledger.days import month_range
 from gateway.ledger.misses import Cause
 from gateway.ledger.reports import (
     BadQuery,
     Bar,
     Extent,
+    Late,
     LedgerUnavailable,
     Of,
     Quantiles,
@@ -40,6 +42,7 @@ __all__ = [
     "BadQuery",
     "Bar",
     "Extent",
+    "Late",
     "LedgerUnavailable",
     "Limit",
     "Of",
@@ -58,9 +61,11 @@ __all__ = [
     "decisions",
     "extent",
     "instant",
+    "late",
     "limits",
     "micros",
     "misses",
+    "month",
     "now_us",
     "rolled",
     "run",
@@ -75,6 +80,8 @@ __all__ = [
 ]  # fmt: skip
 
 KEEP_S = 4
+LATEST_MISSES, LATEST_ENTRIES = 5_000, 20_000
+"""What reads single entries reads so many of the latest, however large the ledger is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,11 @@ class Viewer:
 
 def now_us() -> int:
     return time.time_ns() // 1_000
+
+
+def month(tz: str, at_us: int) -> tuple[int, int]:
+    """Beginning and end of the calendar month that holds an instant."""
+    return month_range(tz, at_us)
 
 
 def database_url() -> str:
@@ -164,18 +176,19 @@ def decisions(part: Slice, limit: int) -> list[dict[str, Any]]:
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
-def _misses(url: str, part: Slice) -> list[Cause]:
-    return _reports(url).misses(part)
+def _misses(url: str, part: Slice) -> tuple[list[Cause], Slice]:
+    latest = _reports(url).latest_misses(part, LATEST_MISSES)
+    return _reports(url).misses(latest), latest
 
 
-def misses(part: Slice) -> list[Cause]:
-    """What missed prefixes cost, by cause, the dearest first."""
+def misses(part: Slice) -> tuple[list[Cause], Slice]:
+    """What missed prefixes cost, by cause, the dearest first; and the end of the slice that they are from."""
     return _misses(database_url(), part)
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
 def _savings(url: str, part: Slice) -> list[Saving]:
-    return _reports(url).savings(part)
+    return _reports(url).savings(part, LATEST_ENTRIES)
 
 
 def savings(part: Slice) -> list[Saving]:
@@ -226,6 +239,18 @@ def limits(viewer: Viewer) -> tuple[list[Limit], dict[tuple[str, str], int], int
 @st.cache_data(ttl=KEEP_S, max_entries=64, show_spinner=False)
 def _uses(url: str, limits: tuple[Limit, ...]) -> list[Use]:
     return budget_use.uses(_reports(url), limits, now_us())
+
+
+def late(part: Slice) -> list[Late]:
+    """First tokens that came after their class's deadline, as the policies in force have it."""
+    told = status()
+    deadlines = {(d["team"], d["class"]): float(d["first_token_ms"]) for d in told[0].get("deadlines", [])} if told else {}
+    return _late(database_url(), part, tuple(deadlines.items()))
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=64, show_spinner=False)
+def _late(url: str, part: Slice, deadlines: tuple[tuple[tuple[str, str], float], ...]) -> list[Late]:
+    return _reports(url).late(dict(deadlines), part) if deadlines else []
 
 
 def uses(limits: tuple[Limit, ...]) -> list[Use]:

@@ -54,7 +54,7 @@ def _run(run_id: str, view: View, viewer: Viewer) -> None:
         parts.heading("Runs that it started")
         _tree(run_id, calls)
     parts.heading("Timeline of its calls")
-    st.altair_chart(charts.timeline(_bars(calls, view.tz)), alt="Timeline of the run's calls")
+    parts.chart(charts.timeline(_bars(calls, view.tz)), "Timeline of the run's calls")
 
 
 def _subgoals(run: dict[str, Any]) -> None:

@@ -89,6 +89,12 @@ def query(part: Slice) -> Select[*tuple[Any, ...]]:
     return asked.group_by("kind", "path", C.team, C.client, C.model)
 
 
+def nth_latest_query(part: Slice, n: int) -> Select[*tuple[Any, ...]]:
+    """When the n-th latest miss was; no row where there are fewer."""
+    asked = part.apply(select(C.at_us)).where(C.miss.is_not(None))
+    return asked.order_by(C.at_us.desc()).offset(n - 1).limit(1)
+
+
 def causes(rows: list[dict[str, Any]]) -> list[Cause]:
     """The dearest first; places in messages are one, whichever message it was."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}

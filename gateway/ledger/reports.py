@@ -18,7 +18,7 @@ from sqlalchemy import func, literal_column, or_, select
 from gateway.core.money import usd
 from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
-from gateway.ledger.latency import Bar, Bins, Of, Quantiles, Waits
+from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
@@ -26,14 +26,14 @@ from gateway.ledger.reader import LedgerUnavailable, Reader, reader
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.savings import Saving
-from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
+from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, column_of, dimensions
 from gateway.ledger.tables import KEYS, LEDGER, entry_of
 from gateway.ledger.verdicts import verdict_json
 from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
-    "DIMENSIONS", "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice", "Sums",
-    "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros", "window_start",
+    "DIMENSIONS", "BadQuery", "Bar", "Extent", "Late", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice",
+    "Sums", "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros", "window_start",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -87,9 +87,14 @@ class Reports:
         """What cache misses cost, by cause; the dearest first."""
         return misses.causes(self._reader.read(misses.query(part or Slice()).limit(MAX_ROWS))[0])
 
-    def savings(self, part: Slice | None = None) -> list[Saving]:
-        """What each lever saves against the conversations held out from it."""
-        return savings.savings(self._reader.read(savings.query(part or Slice()))[0])
+    def latest_misses(self, part: Slice, most: int) -> Slice:
+        """A slice that begins later, where it has more misses than that: so many of the latest are in it."""
+        found = self._reader.read(misses.nth_latest_query(part, most))[0]
+        return replace(part, since_us=found[0]["at_us"]) if found else part
+
+    def savings(self, part: Slice | None = None, latest: int = savings.MAX_ENTRIES) -> list[Saving]:
+        """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
+        return savings.savings(self._reader.read(savings.query(part or Slice(), latest))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
@@ -101,14 +106,15 @@ class Reports:
         self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token",
         bars: tuple[str, ...] | None = None,
     ) -> Waits:  # fmt: skip
-        """`latency` by each of several splits, `histogram` by `bars`, whose dimensions are among them; over many attempts the
-        ledger is asked once, by all that they name."""
-        finest = tuple(sorted({name for by in splits for name in by}, key=lambda name: (name not in TIMES, name)))
-        part = self._tight(finest, part or Slice())
-        if rolled.plan(finest, part, LATENCY_DIMS) and self._count(part) > latency.EXACT_UP_TO:
-            bins = self._bins(finest, part, of)
-            drawn = [] if bars is None else latency.bars(latency.merged(bins, finest, bars))
-            return Waits({by: latency.quantiles_of(latency.merged(bins, finest, by)) for by in splits}, drawn)
+        """`latency` by each of several splits, `histogram` by `bars`. Over many attempts, splits that others tell in finer
+        pieces of the same time are added up from those."""
+        part = self._tight([name for by in splits for name in by], part or Slice())
+        wanted = [*splits, *([bars] if bars is not None else [])]
+        finest = {by: max((other for other in wanted if _finer(other, by)), key=len) for by in wanted}
+        if all(rolled.plan(by, part, LATENCY_DIMS) for by in finest.values()) and self._count(part) > latency.EXACT_UP_TO:
+            bins = {by: self._bins(by, part, of) for by in set(finest.values())}
+            told = {by: latency.merged(bins[fine], fine, by) for by, fine in finest.items()}
+            return Waits({by: latency.quantiles_of(told[by]) for by in splits}, latency.bars(told[bars]) if bars else [])
         found = {}
         for by in splits:
             split = dimensions(by, part)
@@ -117,6 +123,10 @@ class Reports:
 
     def histogram(self, by: Sequence[str] = ("lane",), part: Slice | None = None, of: Of = "first_token") -> list[Bar]:
         return latency.bars(self._bins(by, self._tight(by, part or Slice()), of))
+
+    def late(self, deadlines: Mapping[tuple[str, str], float], part: Slice | None = None) -> list[Late]:
+        """First tokens after the deadline of (team, class), in milliseconds; from bins."""
+        return latency.late(self._bins(("team", "class"), part or Slice(), "first_token"), deadlines)
 
     def _bins(self, by: Sequence[str], part: Slice, of: Of) -> Bins:
         split = dimensions(by, part)
@@ -185,7 +195,8 @@ class Reports:
         part = part or Slice()
         query = part.apply(select(C.call_id, C.at_us).where(IS_ATTEMPT))
         if search:
-            exact = [C.run == search, C.key_id == search, C.model == search, C.status == search]
+            known = [name for name in ("key", "model", "status") if search in self.values(name, part)]
+            exact = [C.run == search, *[column_of(name) == search for name in known]]
             query = query.where(or_(C.call_id.startswith(search, autoescape=True), *exact))
         found = self._reader.read(query.order_by(C.at_us.desc()).limit(4 * limit))[0]
         ids = list(dict.fromkeys(row["call_id"] for row in found))[:limit]
@@ -322,6 +333,10 @@ class Reports:
         since, until = first[0]["at"] or 0, (last[0]["at"] or 0) + 1
         whole = -(-until // HOUR_US) * HOUR_US     # so that the roll-up has it
         return replace(part, since_us=max(part.since_us, since), until_us=min(part.until_us, whole))
+
+
+def _finer(by: Sequence[str], than: Sequence[str]) -> bool:
+    return set(than) <= set(by) and set(by) & set(TIMES) == set(than) & set(TIMES)
 
 
 def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:

@@ -106,7 +106,10 @@ def statements(dialect: str) -> Statements:
     marks = [_mark(dialect, n) for n in range(1, len(RATES.c) + 1)]
     between = _between(dialect)
     there = "INSERT INTO rollup_state (id, seq, entries, rolled_us) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING"
-    own = ("SET LOCAL lock_timeout = '5s'", "LOCK TABLE ledger IN SHARE MODE", "SELECT seq FROM rollup_state FOR UPDATE")
+    own = (
+        "SET LOCAL lock_timeout = '5s'", "SET LOCAL enable_seqscan = off", "LOCK TABLE ledger IN SHARE MODE",
+        "SELECT seq FROM rollup_state FOR UPDATE",
+    )  # fmt: skip
     newest = select(func.coalesce(func.max(place), 0)).select_from(LEDGER)
     behind = select(place.label("place")).select_from(LEDGER).where(between[0]).order_by(place)
     behind = behind.limit(literal_column(_mark(dialect, 2)))
@@ -154,7 +157,7 @@ def entry_sums(dialect: str) -> Mapping[str, ColumnElement[Any]]:
 def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
     """1 for the attempt of a call that came first of those with its values."""
     earlier = LEDGER.alias("earlier")
-    before = and_(earlier.c.call_id == C.call_id, earlier.c.kind == "attempt", seq(dialect, "earlier") < seq(dialect))
+    before = and_(earlier.c.call_id == C.call_id, earlier.c.kind == "attempt", _place(dialect, "earlier") < seq(dialect))
     same = [
         _miss(dialect, "earlier").is_not_distinct_from(_miss(dialect, "ledger"))
         if name == "miss"
@@ -162,6 +165,11 @@ def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
         for name in sorted(dims)
     ]
     return case((IS_ATTEMPT & ~exists(1).where(before, *same).select_from(earlier).correlate(LEDGER), 1), else_=0)
+
+
+def _place(dialect: str, table: str) -> ColumnElement[int]:
+    """Not by its index: in a young table, which has no statistics yet, PostgreSQL would look all earlier entries up by it."""
+    return seq(dialect, table) + literal_column("0", BigInteger)
 
 
 def _miss(dialect: str, table: str) -> ColumnElement[str]:
@@ -174,7 +182,7 @@ def _unpriced(dialect: str) -> ColumnElement[int]:
     """An attempt without a price adds one; the first correction that brings it one takes it away."""
     old, other = LEDGER.alias("old"), LEDGER.alias("other")
     was_unknown = exists(1).where(old.c.id == C.corrects, old.c.cost_nanos.is_(None)).select_from(old).correlate(LEDGER)
-    earlier = and_(other.c.corrects == C.corrects, other.c.cost_nanos.is_not(None), seq(dialect, "other") < seq(dialect))
+    earlier = and_(other.c.corrects == C.corrects, other.c.cost_nanos.is_not(None), _place(dialect, "other") < seq(dialect))
     first = ~exists(1).where(earlier).select_from(other).correlate(LEDGER)
     mends = and_(C.corrects.is_not(None), C.cost_nanos.is_not(None))
     return case((IS_ATTEMPT & C.cost_nanos.is_(None), 1), (mends, case((was_unknown & first, -1), else_=0)), else_=0)

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 import orjson
-from sqlalchemy import JSON, BigInteger, Index, MetaData, Table
+from sqlalchemy import JSON, BigInteger, Index, MetaData, Table, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
@@ -34,7 +34,10 @@ class LedgerRow(Tables, table=True):
     """One entry. Only ever inserted."""
 
     __tablename__ = "ledger"
-    __table_args__ = (Index("ledger_team_at", "team", "at_us"), Index("ledger_model_at", "model", "at_us"))
+    __table_args__ = (
+        Index("ledger_team_at", "team", "at_us"), Index("ledger_model_at", "model", "at_us"),
+        Index("ledger_missed_at", "at_us", sqlite_where=text("miss IS NOT NULL"), postgresql_where=text("miss IS NOT NULL")),
+    )  # fmt: skip
 
     id: str = Field(primary_key=True)
     call_id: str = Field(index=True)

@@ -1,4 +1,4 @@
-"""Roll-ups by three values, so that every figure can be narrowed by model and lane.
+"""Roll-ups by three values, so that figures can be narrowed by model and lane; an index of entries that missed a cache.
 
 They are sums of the ledger and made again from it: the tables of 0003, which no release had, are replaced.
 """
@@ -45,7 +45,14 @@ def make(places: tuple[str, ...], counts: tuple[str, ...]) -> None:
 
 def upgrade() -> None:
     make(("v1", "v2", "v3"), (*CALLS, *FINER, *SUMS))
+    missed = sa.text("miss IS NOT NULL")
+    if op.get_bind().dialect.name == "sqlite":
+        op.create_index("ledger_missed_at", "ledger", ["at_us"], sqlite_where=missed)
+        return
+    with op.get_context().autocommit_block():
+        op.create_index("ledger_missed_at", "ledger", ["at_us"], postgresql_where=missed, postgresql_concurrently=True)
 
 
 def downgrade() -> None:
+    op.drop_index("ledger_missed_at", "ledger")
     make(("v1", "v2"), (*CALLS, *SUMS))
