@@ -56,7 +56,7 @@ def show(title: str, viewer: Viewer) -> None:
         if viewer.team is not None:
             st.caption("Signed in as")
             st.text(f"{viewer.name} ({viewer.team}{f', {viewer.project}' if viewer.project else ''})")
-        if "secret" in st.session_state:
+        if login.signed_in():
             st.button("Sign out", on_click=login.logout)
     filters.remember()
     every = RETRY_S if st.session_state.get("away") else REFRESH_S if filters.live() else None

@@ -25,6 +25,7 @@ from gateway.ledger.reports import (
     Late,
     LedgerUnavailable,
     Of,
+    Person,
     Quantiles,
     Reports,
     Row,
@@ -46,6 +47,7 @@ __all__ = [
     "LedgerUnavailable",
     "Limit",
     "Of",
+    "Person",
     "Quantiles",
     "Row",
     "Slice",
@@ -67,6 +69,7 @@ __all__ = [
     "misses",
     "month",
     "now_us",
+    "person",
     "rolled",
     "run",
     "run_calls",
@@ -264,6 +267,11 @@ def alerts(team: str | None) -> list[dict[str, Any]]:
 def rolled() -> tuple[int, int]:
     """Entries in the roll-ups, and when they were last added to."""
     return _reports(database_url()).rolled()
+
+
+def person(issuer: str, subject: str) -> Person | None:
+    """Somebody who was let in and still is; None for anybody else."""
+    return _reports(database_url()).person(issuer, subject) if issuer and subject else None
 
 
 def verify(secret: str) -> Viewer | None:

@@ -23,6 +23,7 @@ from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.savings import Saving
@@ -32,8 +33,9 @@ from gateway.ledger.verdicts import verdict_json
 from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
-    "DIMENSIONS", "BadQuery", "Bar", "Extent", "Late", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice",
-    "Sums", "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros", "window_start",
+    "DIMENSIONS", "BadQuery", "Bar", "Extent", "Late", "LedgerUnavailable", "Of", "Person", "Quantiles", "Reports",
+    "Row", "Slice", "Sums", "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros",
+    "window_start",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -49,6 +51,15 @@ class Extent:
     entries: int
     first_us: int | None
     last_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """What somebody who signs in may see."""
+
+    name: str
+    admin: bool
+    teams: tuple[str, ...]
 
 
 def connect(url: str) -> Reports:
@@ -316,6 +327,16 @@ class Reports:
         good = [KEYS.c.digest == digest, KEYS.c.revoked_us.is_(None), in_time]
         columns = [KEYS.c[name] for name in ("id", "team", "project", "name", "role")]
         return next(iter(self._reader.read(select(*columns).where(*good))[0]), None)
+
+    def person(self, issuer: str, subject: str) -> Person | None:
+        """Somebody who signs in and is not disabled, and the teams they are in."""
+        u, m = USERS.c, MEMBERSHIPS.c
+        good = [u.issuer == issuer, u.subject == subject, u.disabled_us.is_(None)]
+        found = self._reader.read(select(u.id, u.name, u.admin).where(*good))[0]
+        if not found:
+            return None
+        teams = self._reader.read(select(m.team).where(m.user_id == found[0]["id"]).order_by(m.team))[0]
+        return Person(found[0]["name"] or subject, bool(found[0]["admin"]), tuple(row["team"] for row in teams))
 
     def _calls(self, ids: Sequence[str], team: str | None) -> list[Json]:
         entries = [entry for entry in self._entries_of(ids) if team in (None, entry.team)]

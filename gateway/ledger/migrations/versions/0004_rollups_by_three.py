@@ -50,6 +50,7 @@ def upgrade() -> None:
         op.create_index("ledger_missed_at", "ledger", ["at_us"], sqlite_where=missed)
         return
     with op.get_context().autocommit_block():
+        op.drop_index("ledger_missed_at", "ledger", if_exists=True)     # one that an earlier try left half-made
         op.create_index("ledger_missed_at", "ledger", ["at_us"], postgresql_where=missed, postgresql_concurrently=True)
 
 
