@@ -18,12 +18,12 @@ from typing import Any
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
-from gateway.access.people import People
+from gateway.access.people import People, Person
 from gateway.admission import Admission, memory_limit
 from gateway.alerts.watch import AlertWatch
 from gateway.backends.engines.live import Live
@@ -44,8 +44,8 @@ from gateway.ledger import reports
 from gateway.ledger.budget_use import Limit
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.rollups import Roller
-from gateway.ledger.schema import upgrade
-from gateway.ledger.sql import SqlLedger, Store
+from gateway.ledger.schema import SchemaError, upgrade
+from gateway.ledger.sql import SqlLedger, Store, is_away
 from gateway.memory_table import MemoryTable
 from gateway.metering import prices
 from gateway.metering.named import named
@@ -61,6 +61,7 @@ from gateway.prefix.index import PrefixIndex
 from gateway.prefix.shared import SharedIndex
 from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
+from gateway.remembered import Remembered
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.spent import Spent
@@ -80,6 +81,7 @@ from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
 _RELOAD_S = 0.5
+_AWAY_S = 2.0
 _SWITCH_S = 0.0005
 """As long as a thread beside the loop may keep a call waiting for the interpreter."""
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
@@ -162,7 +164,7 @@ async def check(settings: Settings) -> None:
     """Tries what a start needs of the machine, so that a failure is one sentence. Raises `OSError`, `ValueError`,
     `SchemaError` or SQLAlchemy's errors."""
     _pepper(settings)
-    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
+    await _schema(settings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,9 +190,12 @@ async def _own_stores(
     async with _database(settings, pepper, demo_team) as (store, table, ring, upkeep):
         journal = Journal(settings.data / "journal", settings.durability, _room(settings), pricing(settings))
         ledger = SqlLedger(store, journal)
-        await ledger.start(journal.recover())
+        found = journal.recover()
+        await ledger.start(found)
         try:
-            async with _budgets(settings, policies, ring, ledger) as budgets:
+            async with _budgets(settings, policies, ring, ledger, journal) as budgets:
+                if isinstance(budgets, RedisBudgets):
+                    budgets.bury(journal.dead, {entry.id: entry.cost_nanos for entry in found})
                 yield _Stores(
                     table=table, people=PeopleTable(store), memory=MemoryTable(store), ring=ring, journal=journal,
                     ledger=ledger, budgets=budgets, status=StatusTable(store), upkeep=upkeep,
@@ -206,6 +211,8 @@ async def _stores_of_house(
 ) -> AsyncIterator[_Stores]:
     async with seat.house() as house:
         ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
+        _remembered(settings).restore(ring)
+        ring.stale = await house.keys_stale()
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
         await house.move_in(journal.writer)
         ledger = seat.worker.ledger = WorkerLedger(house.link, journal)
@@ -213,7 +220,10 @@ async def _stores_of_house(
         upkeep = Upkeep(None)
         upkeep.start()
         try:
-            async with _budgets(settings, policies, ring, ledger, house) as budgets:
+            async with _budgets(settings, policies, ring, ledger, journal, house) as budgets:
+                if isinstance(budgets, RedisBudgets):
+                    seat.worker.shared = budgets
+                    budgets.bury(*await house.buried())
                 yield _Stores(
                     table=house.keys, people=house.people, memory=house.memory, ring=ring, journal=journal, ledger=ledger,
                     budgets=budgets, house=house, status=house.status, upkeep=upkeep,
@@ -229,12 +239,17 @@ async def _database(
     settings: Settings, pepper: bytes, demo_team: str | None
 ) -> AsyncIterator[tuple[Store, KeyTable, KeyRing, Upkeep]]:
     """The one writing connection, its schema brought up to date, first keys made, and who looks after it."""
-    await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
+    there = await _schema(settings)
     store = Store(settings.database_url)
+    table, ring = KeyTable(store), KeyRing(pepper)
+    coming = None
     try:
-        table = KeyTable(store)
-        ring = KeyRing(pepper, await table.load())
-        await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
+        if there:
+            await _load_keys(settings, table, ring, demo_team)
+        else:
+            ring.stale = True
+            _log.warning("the database is away: %d keys that were used lately go on", _remembered(settings).restore(ring))
+            coming = asyncio.create_task(_come_back(settings, table, ring, demo_team), name="database-comes-back")
         upkeep = Upkeep(Roller(store, named(lambda: prices.load(settings.prices))))
         told = _alerts(settings, store)
         upkeep.add(told.check)
@@ -245,7 +260,43 @@ async def _database(
             await upkeep.close()
             told.reports.close()
     finally:
+        if coming is not None:
+            coming.cancel()
         await store.close()
+
+
+async def _schema(settings: Settings) -> bool:
+    """Whether the database is there, its schema up to date; away, a gateway that remembers keys starts without it. Raises
+    `SchemaError`, and SQLAlchemy's errors and `OSError` where that would be of no use."""
+    try:
+        await upgrade(settings.database_url, by_hand=settings.database_upgrade == "command")
+    except (SQLAlchemyError, OSError) as error:
+        if settings.database_url.startswith("sqlite") or not (is_away(error) and _remembered(settings).useful):
+            raise
+        return False
+    return True
+
+
+async def _load_keys(settings: Settings, table: KeyTable, ring: KeyRing, demo_team: str | None) -> None:
+    ring.put(*await table.load())
+    await _first_keys(settings, table, ring, settings.data / "keys", demo_team)
+
+
+async def _come_back(settings: Settings, table: KeyTable, ring: KeyRing, demo_team: str | None) -> None:
+    """What a start does with the database, once it is there."""
+    while True:
+        await asyncio.sleep(_AWAY_S)
+        try:
+            if await _schema(settings):
+                await _load_keys(settings, table, ring, demo_team)
+                ring.stale = False
+                return
+        except (SQLAlchemyError, OSError, SchemaError, ValueError) as error:
+            _log.error("the database is not as it should be: %s", error)
+
+
+def _remembered(settings: Settings) -> Remembered:
+    return Remembered(settings.data / "keys" / "known.json")
 
 
 def _alerts(settings: Settings, store: Store) -> AlertWatch:
@@ -265,11 +316,13 @@ async def keep_house(settings: Settings, demo_team: str | None, control: socket.
     async with _database(settings, _pepper(settings), demo_team) as (store, _, ring, _):
         journal = Journal(settings.data / "journal", settings.durability, _HOUSE_ROOM, pricing(settings))
         ledger = SqlLedger(store, journal)
-        await ledger.start(journal.recover())
+        found = journal.recover()
+        await ledger.start(found)
         books = reports.connect(settings.database_url)
         try:
             budgets = MemoryBudgets()
             house = House(store, journal, ledger, budgets)
+            house.remember(found)
             budgets.past = Spent(books, house.flush, partial(_aliases, PolicyStore(settings.policies)), ring.of_user).past
             house.ring = ring
             await house.live(control)
@@ -291,9 +344,10 @@ async def _services(
     pepper = _pepper(settings)
     of_house = None if seat is None else _stores_of_house(settings, pepper, policies, seat)
     async with of_house or _own_stores(settings, pepper, policies, demo_team) as stores:
-        known = People(await stores.people.load())
+        known = People(await _people(stores.people))
         stored = Stored(stores.memory)
-        watch = Watch(stores.ring, stores.table, known, stores.people)
+        remembered = None if settings.database_url.startswith("sqlite") else _remembered(settings)
+        watch = Watch(stores.ring, stores.table, known, stores.people, remembered)
         wire = transport or WireTransport()
         upstream = Upstream(wire)
         services = Services(
@@ -358,6 +412,16 @@ async def _services(
             services.reports.close()
 
 
+async def _people(table: PeopleTable) -> list[Person]:
+    """Nobody, while the database is away; `Watch` brings them when it is back."""
+    try:
+        return await table.load()
+    except (SQLAlchemyError, OSError) as error:
+        if not is_away(error):
+            raise
+        return []
+
+
 def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
     """Names that the team's clients may write for the model."""
     return [name for name, meant in policies.current.for_team(team).models.aliases.items() if meant == model]
@@ -365,8 +429,9 @@ def _aliases(policies: PolicyStore, team: str, model: str) -> list[str]:
 
 @asynccontextmanager
 async def _budgets(
-    settings: Settings, policies: PolicyStore, ring: KeyRing, ledger: SqlLedger, house: FarHouse | None = None
-) -> AsyncIterator[Budgets]:
+    settings: Settings, policies: PolicyStore, ring: KeyRing, ledger: SqlLedger, journal: Journal,
+    house: FarHouse | None = None,
+) -> AsyncIterator[Budgets]:  # fmt: skip
     """In the store that replicas share, at the house of this process's siblings, or here."""
     books = reports.connect(settings.database_url)
     spent = Spent(books, ledger.flush, partial(_aliases, policies), ring.of_user)
@@ -374,7 +439,7 @@ async def _budgets(
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
         budgets = RedisBudgets(
-            link, secrets.token_hex(6), org=settings.organisation, past=spent.past, costs=spent.costs,
+            link, journal.writer, org=settings.organisation, past=spent.past, costs=spent.costs,
             away=settings.redis_away,
         )  # fmt: skip
     else:

@@ -22,6 +22,7 @@ from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
 from gateway.core.usage import TokenUsage
 from gateway.dialects.parts import Part
+from gateway.lanes.traffic import place_of
 from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
@@ -36,6 +37,9 @@ from router_policies.types import Decision, Ranked, Rates
 
 _STORING = "openai_responses"
 _COOLING = frozenset({429, 503, 529})
+_STOPPED = frozenset({"client_gone", "lost"})
+"""Ended from our side, which says nothing about the lane."""
+_FINE = frozenset({"ok", "lost"})
 _CACHE_TTL_S = 300.0
 _OWN_CACHE_TTL_S = 86_400.0
 _NOT_YET = TokenUsage()
@@ -225,15 +229,18 @@ class Booking(msgspec.Struct, kw_only=True):
                 first_token_s=outcome.first_token_s if entry.stream else None, backlog_s=self.ranked.lane.backlog_s,
             )  # fmt: skip
             via.fleet.answered(target.key)
+            if via.learnt is not None:
+                place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model)
+                via.traffic.turns.answered(place, entry.at_us / 1e6 + entry.total_ms / 1e3, self.plan.prompt_tokens)
             if learnt:
                 via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)
         elif outcome.http_status in _COOLING:
             probe.cool(f"answered {outcome.http_status}", outcome.retry_after_s)
             via.fleet.stale()
-        elif not (outcome.status == "client_gone" or outcome.by_deadline) and (outcome.http_status or 500) >= 500:
+        elif not (outcome.status in _STOPPED or outcome.by_deadline) and (outcome.http_status or 500) >= 500:
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
-        missed_it = missed_deadline(self.plan.decision, outcome.status == "ok", entry.first_token_ms, entry.total_ms)
+        missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
         via.trials.saw(via.policies.current, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
         if entry.tokens_from == "provider" and outcome.http_status == 200:
             chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000

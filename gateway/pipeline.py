@@ -33,9 +33,10 @@ from gateway.core.errors import (
     Overloaded,
 )
 from gateway.dialects.parts import Conversation, Part, assistant_text, conversation
+from gateway.hedging import Race, Side
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
-from gateway.lanes.traffic import Traffic
+from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
 from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
@@ -43,6 +44,7 @@ from gateway.relay import Client
 from gateway.services import Services
 from router_policies.downgrade import downgraded
 from router_policies.globs import first_match, globs
+from router_policies.hedge import hedge, said
 from router_policies.policy import decide, resolve_model
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
@@ -114,7 +116,7 @@ class Pipeline:
             links = chain(team, model, done.body, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = self._cached(call, links, lanes)
-        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic)
+        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
@@ -202,14 +204,19 @@ class Pipeline:
         settings, last = self._via.settings, TryNext(Overloaded("no lane can take the call right now"))
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
         deadline = self._deadline(plan, policy)
+        race: Race | None = None
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
             for ranked in tries:
-                if not self._may_try(plan, ranked, number, deadline):
+                if (race is not None and ranked.lane.key == race.asked) or not self._may_try(plan, ranked, number, deadline):
                     continue
                 number += 1
                 try:
-                    await self._attempt(plan, policy, ranked, number, client, deadline)
+                    if number == 1 and plan.decision.klass.hedge:
+                        race = Race(client, drain=policy.hang_up == "drain")
+                        await self._hedged(plan, policy, ranked, race, deadline)
+                    else:
+                        await self._attempt(plan, policy, ranked, number, client, deadline)
                     return
                 except Refused as no:
                     lower = downgraded(policy, no.rule.name, call.sketch.model)
@@ -222,6 +229,7 @@ class Pipeline:
                     again += [ranked] if refusal.again else []
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 else TryNext(error)
+                number += race is not None and number == 1 and race.asked is not None
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -235,6 +243,26 @@ class Pipeline:
             raise last.error
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
+
+    async def _hedged(self, plan: Plan, policy: Policy, ranked: Ranked, race: Race, deadline: float | None) -> None:
+        """The first attempt, and another beside it where the first is silent and that is worth what it costs."""
+        call = plan.call
+        found = hedge(plan.decision, ranked, stream=call.sketch.stream, siblings=self._via.traffic.siblings(call.run))
+        if found is None:
+            await self._attempt(plan, policy, ranked, 1, race.client, deadline)
+            return
+        second = found.second
+        reason = f"{plan.decision.reason}; {said(found, ranked)}"
+        beside = replace(plan, decision=plan.decision._replace(reason=reason))
+
+        def may() -> bool:
+            race.asked = second.lane.key if self._may_try(plan, second, 1, deadline) else None
+            return race.asked is not None
+
+        await race.run(
+            found.after_s, lambda side: self._attempt(plan, policy, ranked, 1, side, deadline), may,
+            lambda side: self._attempt(beside, policy, second, 2, side, deadline),
+        )  # fmt: skip
 
     def _deadline(self, plan: Plan, policy: Policy) -> float | None:
         """By when (monotonic) the call must be answered; see `deadlines.py`."""
@@ -278,9 +306,9 @@ class Pipeline:
             target=target,
             upstream_model=ranked.upstream_model,
             set_fields=set_fields,
-            settle=booking.settle,
+            settle=client.settling(booking.settle) if isinstance(client, Side) else booking.settle,
             headers=_answer_headers(plan, ranked),
-            stop_on_hang_up=policy.hang_up == "cancel",
+            stop_on_hang_up=policy.hang_up == "cancel" or isinstance(client, Side),
             keepalive_s=via.settings.keepalive_ms / 1e3,
             deadline=deadline,
         )
@@ -365,8 +393,13 @@ def _output_cap(call: Call, policy: Policy) -> int | None:
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
 
 
-def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic) -> Ask:
-    sketch = call.sketch
+def _ask(
+    call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic, *, learnt: bool
+) -> Ask:
+    sketch, gap_s = call.sketch, None
+    if learnt:
+        place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model)
+        gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
     return Ask(
         team=call.tenant.team,
         project=call.tenant.project or "",
@@ -387,6 +420,8 @@ def _ask(call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str
         cached=cached,
         session=session,
         draw=traffic.draw(),
+        in_run=call.run is not None,
+        gap_s=gap_s,
         siblings=traffic.siblings(call.run),
     )
 

@@ -16,6 +16,7 @@ from gateway.lanes.traffic import Traffic
 from gateway.lanes.trial import Trials
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
+from gateway.ledger.last_known import LastKnown
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.memory_table import MemoryTable
@@ -72,4 +73,5 @@ class Services:
     admission: Admission = field(default_factory=Admission)
     house: FarHouse | None = None
     """Where this process is one of several workers."""
+    last_known: LastKnown = field(default_factory=LastKnown)
     draining: bool = False

@@ -11,6 +11,7 @@ from gateway.access.keys import KeyRing
 from gateway.access.people import People
 from gateway.key_table import KeyTable
 from gateway.people_table import PeopleTable
+from gateway.remembered import Remembered
 
 EVERY_S = 2.0
 _log = logging.getLogger("tollway.keys")
@@ -19,8 +20,11 @@ _log = logging.getLogger("tollway.keys")
 class Watch:
     """One task; `start` after the keys were loaded, `close` at the end."""
 
-    def __init__(self, ring: KeyRing, keys: KeyTable, people: People, people_table: PeopleTable) -> None:
+    def __init__(
+        self, ring: KeyRing, keys: KeyTable, people: People, people_table: PeopleTable, remembered: Remembered | None = None
+    ) -> None:  # fmt: skip
         self._ring, self._keys, self._people, self._people_table = ring, keys, people, people_table
+        self._remembered = remembered
         self._task: asyncio.Task[None] | None = None
         self.warning: str | None = None
         """What the database's own settings put at risk; None if nothing."""
@@ -51,3 +55,5 @@ class Watch:
                 self._ring.stale = True
             else:
                 self._ring.stale = False
+            if self._remembered is not None:
+                await asyncio.to_thread(self._remembered.save, self._ring)

@@ -162,10 +162,15 @@ class App:
             "num_waiting_tokens": load.waiting_tokens,
             "kv_cache_usage_perc": held / load.blocks,
             "blocks": {"total": load.blocks, "held": held, "cached": load.cached_blocks, "free": load.free_blocks},
+            "spill": self._spilled(),
             "prefill_tokens_per_s": load.prefill_tokens_per_s,
             "lanes": lanes,
         }
         await _reply(send, 200, answer)
+
+    def _spilled(self) -> dict[str, int] | None:
+        spill = self.engine.spill
+        return None if spill is None else {"slots": spill.slots, "blocks": len(spill), "hit_tokens": spill.restored * BLOCK}
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         load = self.engine.load()
@@ -178,6 +183,7 @@ class App:
             "num_waiting_tokens": ("Prompt tokens of waiting requests.", [({}, load.waiting_tokens)]),
             "kv_cache_usage_perc": ("Share of blocks that requests hold, 0 to 1.", [({}, held / load.blocks)]),
             "kv_cache_cached_blocks": ("Idle blocks that can be hit.", [({}, load.cached_blocks)]),
+            "kv_spill_blocks": ("Blocks in the spill.", [({}, (self._spilled() or {}).get("blocks", 0))]),
             "cache_config_info": ("The cache's shape.", [(config, 1)]),
         }
         text = self.engine.metrics.render(gauges, self.served.name).encode()

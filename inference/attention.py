@@ -1,10 +1,8 @@
-"""Attention over paged keys and values on the CPU: where they are kept, and the two ways to attend.
+"""Attention over paged keys and values (`cache`) on the CPU, in two ways.
 
 Rows that decode or verify use two plain products, many sequences in one; rows of a prompt use torch's fused attention
 in tiles of 64 rows that lie on a fixed grid of positions. Both are shaped so that a row's bits depend on its position
 and on what it sees, never on how many rows are computed with it, where a chunk began, or what came from the cache.
-
-Block 0 is the null block: it pads tables and takes the writes of padding rows; what it holds is always masked.
 """
 
 from collections import defaultdict
@@ -16,24 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from inference.cache import NULL_BLOCK, Heads, KVCache
+
 TILE = 64
-NULL_BLOCK = 0
 _MOST_ROWS = 17
 _MOST_GATHERED = 16_384  # keys gathered for one group of decoding sequences: bounds the memory that a layer needs
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """How many query heads share how many key heads, and their size."""
-
-    query: int
-    key: int
-    size: int
-
-    @property
-    def shared(self) -> int:
-        """Query heads for one key head."""
-        return self.query // self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +30,6 @@ class Span:
     position: int
     table: Sequence[int]
     decode: bool
-
-
-class KVCache:
-    """Keys and values of all layers in blocks, [2 * key heads, block, offset, size] per layer.
-
-    Memory is taken from the system only as blocks are first used.
-    """
-
-    def __init__(self, layers: int, blocks: int, block_size: int, heads: Heads, dtype: torch.dtype) -> None:
-        shape = (2 * heads.key, blocks + 1, block_size, heads.size)  # one more: the null block
-        self.dtype, self.block_size, self.heads, self.blocks = dtype, block_size, heads, blocks
-        self._layers = [_zeros(shape, dtype) for _ in range(layers)]
-        self._sides = torch.arange(2 * heads.key)[:, None] * (blocks + 1)
-
-    @property
-    def bytes_per_token(self) -> int:
-        """What one position costs over all layers."""
-        return len(self._layers) * 2 * self.heads.key * self.heads.size * self.dtype.itemsize
-
-    def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
-        """Store [rows, keys then values, size] at slots (block * block size + offset)."""
-        pool = self._layers[layer]
-        pool.view(pool.shape[0], -1, pool.shape[3]).index_copy_(1, slots, rows.transpose(0, 1).to(self.dtype))
-
-    def places(self, tables: Tensor) -> Tensor:
-        """Where the blocks of tables [sequences, blocks] lie in a layer, for `gather`."""
-        return (self._sides + tables.view(1, -1)).view(-1)
-
-    def gather(self, layer: int, places: Tensor, sequences: int = 1) -> tuple[Tensor, Tensor]:
-        """Keys and values, each [key heads * sequences, tokens, size] in float32, a head's sequences side by side."""
-        pool = self._layers[layer]
-        found = pool.view(-1, self.block_size * self.heads.size).index_select(0, places).float()
-        keys, values = found.view(2, self.heads.key * sequences, -1, self.heads.size)
-        return keys, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +156,6 @@ def _tables(spans: Sequence[Span], blocks: int) -> Tensor:
         used = span.table[:blocks]
         tables[row, : len(used)] = used
     return torch.from_numpy(tables)
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros that cost no memory until written: numpy asks the system for zero pages, torch would fill them."""
-    kind = {torch.float32: np.float32, torch.float16: np.float16}[dtype]
-    return torch.from_numpy(np.zeros(shape, kind))
 
 
 def _least_rows(heads: Heads) -> int | None:

@@ -7,13 +7,19 @@ holds its parents, and a request's blocks are freed tail first.
 
 No salt (a team, behind the gateway) pushes the others out: where blocks lack, one whose idle blocks exceed its `share`
 of the pool loses its oldest first; as long as nobody else needs them it may fill the pool.
+
+What is evicted may go to a `Lower` tier and come back from there on a hit. Events tell what can be hit, wherever it lies.
 """
 
 import hashlib
 import struct
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
+
+from inference.eviction import FairOrder
 
 BLOCK = 16
 _KEPT_EVENTS = 10_000
@@ -49,15 +55,41 @@ class AllBlocksCleared:
 Event = BlockStored | BlockRemoved | AllBlocksCleared
 
 
-@dataclass(slots=True)
-class _Entry:
-    """What a cached block holds; `parent` is a block, or the salt for a first block."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a cached block holds. `id` names it for as long as it can be hit; `parent` is one, or a first block's salt."""
 
+    id: int
     block_hash: bytes
     parent_hash: bytes
     parent: int | str
     tokens: tuple[int, ...]
     salt: str
+
+
+class Lower(Protocol):
+    """A second, larger and slower tier for what the pool evicts."""
+
+    def find(self, block_hash: bytes) -> Entry | None:
+        """The entry with this hash."""
+
+    def put(self, block: int, entry: Entry) -> list[Entry]:
+        """Keep what the block holds; gives the entries that are gone now."""
+
+    def pop(self, block_hash: bytes) -> Any:
+        """Forget an entry; gives its content for `place`, or None if it cannot be read."""
+
+    def place(self, block: int, content: Any) -> None:
+        """Write content into a block of the pool."""
+
+    def forget(self, block_hash: bytes) -> None:
+        """Drop an entry unread."""
+
+    def entries(self) -> Iterator[Entry]:
+        """All of them, parents before their children."""
+
+    def clear(self) -> None:
+        """Forget everything."""
 
 
 @dataclass(slots=True)
@@ -92,15 +124,15 @@ class BlockPool:
     identity: str = ""
     digest: Hash = field(default=lambda data: hashlib.sha256(data).digest())
     share: float = 0.5
+    lower: Lower | None = None
 
     def __post_init__(self) -> None:
         self._refs = [0] * (self.blocks + 1)
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, Entry] = {}
         self._by_hash: dict[bytes, int] = {}
         self._empty: deque[int] = deque(range(1, self.blocks + 1))
-        self._idle: OrderedDict[int, None] = OrderedDict()  # cached, nobody holds them; next victim first
-        self._idle_of: dict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)  # the same by salt
-        self._greedy: set[str] = set()  # salts with more idle blocks than their share
+        self._idle: FairOrder[int] = FairOrder(self.share * self.blocks)  # cached, nobody holds them
+        self._ids = count()
         self.events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
         self._sequence = 0
         self._generation = 0
@@ -130,27 +162,31 @@ class BlockPool:
             return None
         block_hash = self._hash(chain, tokens)
         block = self._by_hash.get(block_hash)
-        if block is None or not self._same(block, chain, tokens):
+        if block is None:
+            return self._bring_back(block_hash, chain, tokens)
+        entry = self._entries[block]
+        if not _same(entry, chain, tokens):
             return None
         self.hold(block)
-        _advance(chain, block_hash, block)
+        _advance(chain, entry)
         return block
 
     def publish(self, chain: Chain, block: int, tokens: Sequence[int]) -> int:
         """A held block is full: let others hit it. Gives the block to use, another one if the same is cached already."""
         if self._ended(chain):
             return block
-        if (twin := self.match(chain, tokens)) is not None:
-            self.release([block])
-            return twin
         block_hash = self._hash(chain, tokens)
-        if block_hash in self._by_hash:
+        twin = self._by_hash.get(block_hash)
+        if twin is None:
+            self._enter(block, self._known_below(block_hash, chain, tokens) or self._new(block_hash, chain, tokens))
+        elif _same(self._entries[twin], chain, tokens):
+            self.hold(twin)
+            self.release([block])
+            block = twin
+        else:
             chain.broken = True
             return block
-        self._entries[block] = _Entry(block_hash, chain.block_hash, chain.parent, tuple(tokens), chain.salt)
-        self._by_hash[block_hash] = block
-        self._say(BlockStored(self._sequence, block_hash, chain.block_hash, tuple(tokens)))
-        _advance(chain, block_hash, block)
+        _advance(chain, self._entries[block])
         return block
 
     def take(self, count: int) -> list[int] | None:
@@ -162,7 +198,7 @@ class BlockPool:
     def hold(self, block: int) -> None:
         """One more holder of a cached block."""
         if self._refs[block] == 0:
-            self._forget_idle(block, self._entries[block].salt)
+            self._idle.remove(block, self._entries[block].salt)
         self._refs[block] += 1
 
     def release(self, table: Sequence[int]) -> None:
@@ -171,18 +207,17 @@ class BlockPool:
             self._refs[block] -= 1
             if self._refs[block] == 0:
                 if (entry := self._entries.get(block)) is not None:
-                    self._idle[block] = self._idle_of[entry.salt][block] = None
-                    self._weigh(entry.salt)
+                    self._idle.add(block, entry.salt)
                 else:
                     self._empty.appendleft(block)
 
     def clear(self) -> None:
         """Forget every cached block; held ones stay with their holders but are no longer found."""
         self._empty.extend(self._idle)
-        for store in (self._idle, self._idle_of, self._greedy):
+        for store in (self._idle, self._entries, self._by_hash):
             store.clear()
-        self._entries.clear()
-        self._by_hash.clear()
+        if self.lower is not None:
+            self.lower.clear()
         self._generation += 1
         self._say(AllBlocksCleared(self._sequence))
 
@@ -194,12 +229,17 @@ class BlockPool:
     def snapshot(self) -> list[Event]:
         """Events that build the present content from nothing, parents first, all with the number of the last one."""
         now = self._sequence - 1
-        stored = (BlockStored(now, e.block_hash, e.parent_hash, e.tokens) for e in self._entries.values())
+        stored = (BlockStored(now, e.block_hash, e.parent_hash, e.tokens) for e in self._all())
         return [AllBlocksCleared(now), *stored]
 
     def cached_hashes(self) -> dict[bytes, tuple[int, ...]]:
         """All that can be hit: hash to tokens."""
-        return {entry.block_hash: entry.tokens for entry in self._entries.values()}
+        return {entry.block_hash: entry.tokens for entry in self._all()}
+
+    def _all(self) -> Iterator[Entry]:
+        yield from self._entries.values()
+        if self.lower is not None:
+            yield from self.lower.entries()
 
     def _ended(self, chain: Chain) -> bool:
         return chain.broken or chain.generation != self._generation
@@ -208,41 +248,66 @@ class BlockPool:
         if self._empty:
             block = self._empty.popleft()
         else:
-            block = next(iter(self._idle_of[next(iter(self._greedy))] if self._greedy else self._idle))
-            entry = self._entries.pop(block)
-            self._forget_idle(block, entry.salt)
-            del self._by_hash[entry.block_hash]
-            self._say(BlockRemoved(self._sequence, entry.block_hash))
+            block = self._idle.victim()
+            self._evict(block)
         self._refs[block] = 1
         return block
 
-    def _forget_idle(self, block: int, salt: str) -> None:
-        del self._idle[block], self._idle_of[salt][block]
-        self._weigh(salt)
+    def _evict(self, block: int) -> None:
+        entry = self._entries.pop(block)
+        self._idle.remove(block, entry.salt)
+        del self._by_hash[entry.block_hash]
+        for gone in [entry] if self.lower is None else self.lower.put(block, entry):
+            self._say(BlockRemoved(self._sequence, gone.block_hash))
 
-    def _weigh(self, salt: str) -> None:
-        idle = len(self._idle_of[salt])
-        if idle > self.share * self.blocks:
-            self._greedy.add(salt)
-        else:
-            self._greedy.discard(salt)
-        if not idle:
-            del self._idle_of[salt]
+    def _bring_back(self, block_hash: bytes, chain: Chain, tokens: Sequence[int]) -> int | None:
+        """Take a block for what the lower tier has, and write it there; None if that has not the same, or no block is free."""
+        entry = self.lower.find(block_hash) if self.lower is not None else None
+        if self.lower is None or entry is None or not self.available or not _same(entry, chain, tokens):
+            return None
+        content = self.lower.pop(block_hash)
+        if content is None:
+            self._say(BlockRemoved(self._sequence, block_hash))
+            return None
+        block = self._take()
+        self.lower.place(block, content)
+        self._enter(block, entry)
+        _advance(chain, entry)
+        return block
+
+    def _known_below(self, block_hash: bytes, chain: Chain, tokens: Sequence[int]) -> Entry | None:
+        """The lower tier's entry for what was computed anew, which it then drops; its children stay findable."""
+        entry = self.lower.find(block_hash) if self.lower is not None else None
+        if self.lower is None or entry is None:
+            return None
+        self.lower.forget(block_hash)
+        if _same(entry, chain, tokens):
+            return entry
+        self._say(BlockRemoved(self._sequence, block_hash))
+        return None
+
+    def _new(self, block_hash: bytes, chain: Chain, tokens: Sequence[int]) -> Entry:
+        self._say(BlockStored(self._sequence, block_hash, chain.block_hash, tuple(tokens)))
+        return Entry(next(self._ids), block_hash, chain.block_hash, chain.parent, tuple(tokens), chain.salt)
+
+    def _enter(self, block: int, entry: Entry) -> None:
+        self._entries[block] = entry
+        self._by_hash[entry.block_hash] = block
 
     def _hash(self, chain: Chain, tokens: Sequence[int]) -> bytes:
         return self.digest(chain.block_hash + struct.pack(f"<{len(tokens)}i", *tokens))
-
-    def _same(self, block: int, chain: Chain, tokens: Sequence[int]) -> bool:
-        entry = self._entries[block]
-        return entry.parent == chain.parent and entry.tokens == tuple(tokens)
 
     def _say(self, event: Event) -> None:
         self.events.append(event)
         self._sequence += 1
 
 
-def _advance(chain: Chain, block_hash: bytes, block: int) -> None:
-    chain.block_hash, chain.parent = block_hash, block
+def _same(entry: Entry, chain: Chain, tokens: Sequence[int]) -> bool:
+    return entry.parent == chain.parent and entry.tokens == tuple(tokens)
+
+
+def _advance(chain: Chain, entry: Entry) -> None:
+    chain.block_hash, chain.parent = entry.block_hash, entry.id
     chain.length += 1
 
 

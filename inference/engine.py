@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,12 +21,14 @@ import torch
 
 from inference.attention import Span
 from inference.blocks import BLOCK, BlockPool
+from inference.cache import KVCache
 from inference.draft import DraftModel
 from inference.grammar import Grammar
 from inference.metrics import Metrics
 from inference.model import Batch, Llama
 from inference.sampling import Logprob, Sampler, Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request, Scheduler, Work
+from inference.spill import DiskStore, Spill
 from inference.tokenizer import StreamDecoder, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -150,12 +153,16 @@ class Engine:
         door: Door | None = None,
         threads: int = 2,
         draft: DraftModel | None = None,
+        spill_mib: int = 0,
+        spill_dir: Path | None = None,
     ) -> None:
         blocks = max(1, kv_tokens // BLOCK)
         self.model, self.tokenizer, self.metrics = model, tokenizer, Metrics()
         self.context = min(model.config.context, blocks * BLOCK)
         self.cache = model.cache(blocks, BLOCK, kv_dtype)
-        self.scheduler = Scheduler(BlockPool(blocks, f"{identity} {model.choice.kind} {kv_dtype}"), limits)
+        self.spill = _spill(self.cache, spill_mib, spill_dir)
+        pool = BlockPool(blocks, f"{identity} {model.choice.kind} {kv_dtype}", lower=self.spill)
+        self.scheduler = Scheduler(pool, limits)
         self._door, self._threads, self._draft = door or Door(), threads, draft
         self._inbox: deque[_Job] = deque()
         self._aborts: deque[_Job] = deque()
@@ -164,7 +171,6 @@ class Engine:
         self._stopping = False
         self._jobs: dict[Request, _Job] = {}
         self._prefill_speed = 400.0
-        self._preempted = 0
         self.metrics.start_at_zero(lane.tier for lane in (FAST, STANDARD))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -410,13 +416,23 @@ class Engine:
         decode = sum(len(work.tokens) for work in works if work.decode)
         prefill = sum(len(work.tokens) for work in works if not work.decode)
         self.metrics.add("engine_steps_total")
-        self.metrics.add("num_preemptions_total", self.scheduler.preemptions - self._preempted)
-        self._preempted = self.scheduler.preemptions
+        self._count_up_to("num_preemptions_total", self.scheduler.preemptions)
+        if self.spill is not None:
+            self._count_up_to("kv_spill_stored_tokens_total", self.spill.stored * BLOCK)
+            self._count_up_to("kv_spill_hit_tokens_total", self.spill.restored * BLOCK)
         self.metrics.add("step_seconds_total", seconds)
         self.metrics.add("computed_rows_total", decode, kind="decode")
         self.metrics.add("computed_rows_total", prefill, kind="prefill")
         if prefill >= 64:
             self._prefill_speed += 0.1 * (prefill / seconds - self._prefill_speed)
+
+    def _count_up_to(self, name: str, total: int) -> None:
+        self.metrics.add(name, total - self.metrics.value(name))
+
+
+def _spill(cache: KVCache, mib: int, folder: Path | None) -> Spill | None:
+    slots = (mib << 20) // cache.block_bytes
+    return Spill(cache, DiskStore(slots, cache.block_bytes, folder)) if slots else None
 
 
 def _settle_future(answer: "asyncio.Future[Any]", found: object) -> None:

@@ -24,6 +24,8 @@ COUNTERS = {
     "request_success_total": "Requests that ended, by reason.",
     "admission_rejections_total": "Requests refused at the door, by reason.",
     "num_preemptions_total": "Requests put back to make room.",
+    "kv_spill_stored_tokens_total": "Tokens of evicted blocks that were spilled.",
+    "kv_spill_hit_tokens_total": "Tokens found in the spill and read back; those of prompts are prefix_cache_hits too.",
     "spec_decode_num_drafts_total": "Steps with drafts.",
     "spec_decode_num_draft_tokens_total": "Drafted tokens.",
     "spec_decode_num_accepted_tokens_total": "Drafted tokens that were right.",
@@ -38,6 +40,7 @@ HISTOGRAMS = {
     "e2e_request_latency_seconds": "Arrival to end.",
 }
 _PER_TIER = ("prompt_tokens_total", "prompt_tokens_cached_total", "generation_tokens_total")
+_FROM_ZERO = ("kv_spill_stored_tokens_total", "kv_spill_hit_tokens_total", "num_preemptions_total")
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -59,7 +62,9 @@ class Metrics:
         self._histograms: dict[str, dict[Labels, _Histogram]] = {name: defaultdict(_Histogram) for name in HISTOGRAMS}
 
     def start_at_zero(self, tiers: Iterable[str]) -> None:
-        """Make the token counters of every tier exist, so that a first scrape has something to subtract from."""
+        """Make the token counters exist, those of every tier too, so that a first scrape has something to subtract from."""
+        for name in _FROM_ZERO:
+            self.add(name, 0)
         for tier in tiers:
             for name in _PER_TIER:
                 self.add(name, 0, service_tier=tier)

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inference.attention import Attention, Heads, KVCache, Span
+from inference.attention import Attention, Span
+from inference.cache import Heads, KVCache
 from inference.linear import Choice, Linear, RowGroups, choose
 from inference.weights import ModelConfig, Weights
 

@@ -21,6 +21,7 @@ import torch
 import uvicorn
 
 from inference.app import App, Served
+from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
 from inference.draft import DraftModel
 from inference.engine import Engine
@@ -34,7 +35,6 @@ log = logging.getLogger("inference")
 _DRAIN_S = 2
 _DRAFT_TOKENS = 32_768  # four fast requests of a full context
 _PR_SET_PDEATHSIG = 1
-_KV = {"fp16": torch.float16, "fp32": torch.float32}
 
 
 def main() -> None:
@@ -77,17 +77,20 @@ def load(options: argparse.Namespace) -> Served:
         tokenizer,
         identity=f"{options.served_name} {digest}",
         kv_tokens=options.kv_tokens,
-        kv_dtype=_KV[options.kv_dtype],
+        kv_dtype=KV_FORMS[options.kv_dtype],
         threads=options.threads,
         draft=draft,
+        spill_mib=options.kv_spill_mib,
+        spill_dir=options.kv_spill_dir,
     )
-    cache_bytes = engine.cache.bytes_per_token * engine.scheduler.pool.blocks * engine.cache.block_size
+    cache_bytes = engine.cache.block_bytes * engine.scheduler.pool.blocks
     facts: dict[str, Any] = {
         "weights": model.choice.kind,
         "exact": model.exact,
         "kernels": model.choice.report,
         "threads": options.threads,
         "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": cache_bytes},
+        "kv_spill_mib": options.kv_spill_mib,
         "load_seconds": round(time.monotonic() - start, 2),
     }
     log.info("loaded %s: %s", path.name, facts)
@@ -114,7 +117,7 @@ def _draft(path: Path, meta: Mapping[str, Any], options: argparse.Namespace) -> 
     with torch.inference_mode():
         model = Llama(config, weights, options.weights)
     log.info("drafts by %s: %d layers of width %d", path.name, config.layers, config.width)
-    return DraftModel(model, min(options.kv_tokens, _DRAFT_TOKENS), _KV[options.kv_dtype])
+    return DraftModel(model, min(options.kv_tokens, _DRAFT_TOKENS), KV_FORMS[options.kv_dtype])
 
 
 class _Server(uvicorn.Server):
@@ -142,7 +145,9 @@ def _options() -> argparse.Namespace:
         help="torch threads (default: all cores but one, both of two)",
     )
     parser.add_argument("--kv-tokens", type=int, default=65_536, help="size of the cache")
-    parser.add_argument("--kv-dtype", choices=sorted(_KV), default="fp16")
+    parser.add_argument("--kv-dtype", choices=list(KV_FORMS), default="fp16", help="int8 halves the cache again")
+    parser.add_argument("--kv-spill-mib", type=int, default=0, help="disk for blocks that the cache evicts; 0: none")
+    parser.add_argument("--kv-spill-dir", type=Path, metavar="DIR", help="where (default: the system's folder for such files)")
     parser.add_argument("--weights", choices=["auto", *KINDS], default="auto")
     parser.add_argument(
         "--model",
@@ -154,8 +159,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--served-name", default="smollm2-135m-instruct")
     parser.add_argument("--exit-with-parent", action="store_true", help="leave when the process that started us dies")
     options = parser.parse_args()
-    if options.threads < 1 or options.kv_tokens < 256 or not 0 <= options.port < 65_536:
-        parser.error("--threads must be at least 1, --kv-tokens at least 256, --port from 0 to 65535")
+    if options.threads < 1 or options.kv_tokens < 256 or options.kv_spill_mib < 0 or not 0 <= options.port < 65_536:
+        parser.error("--threads must be at least 1, --kv-tokens at least 256, --kv-spill-mib 0, --port from 0 to 65535")
     return options
 
 

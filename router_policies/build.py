@@ -308,6 +308,7 @@ def _plain(klass: Klass) -> dict[str, Any]:
     return {
         "value_usd_per_hour": klass.value_usd_per_hour, "first_token_deadline_ms": klass.first_token_deadline_ms,
         "total_deadline_ms": klass.total_deadline_ms, "epsilon": klass.epsilon, "lanes": [str(g) for g in klass.lanes],
+        "hedge": klass.hedge, "missed_deadline_usd": klass.missed_deadline_usd,
     }  # fmt: skip
 
 

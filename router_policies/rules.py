@@ -42,6 +42,8 @@ class Klass:
     total_deadline_ms: float | None = None
     epsilon: float = 0.05
     lanes: tuple[Glob, ...] = ()  # those allowed, in order of preference on an equal sum; empty: any
+    hedge: bool = False  # whether a second lane may be asked while the first is silent (hedge.py)
+    missed_deadline_usd: float = 0.0  # what a missed deadline costs beside the wait, where hedges are weighed
     description: str = ""
     _places: dict[str, int | None] = field(init=False, repr=False, compare=False, default_factory=dict)  # memo: lanes are few
 

@@ -67,6 +67,10 @@ class ClassPart(_Part):
     """The greatest chance of missing a deadline at which a lane still counts as good."""
     lanes: list[Pattern] = []
     """Lanes this class may use, in order of preference on an equal sum; empty: any."""
+    hedge: bool = False
+    """Whether a second lane is asked while the first is silent, where that is worth more than it costs."""
+    missed_deadline_usd: Value = 0.0
+    """With `hedge`: what a missed deadline costs beside the wait."""
     description: Text = ""
     """For people."""
 

@@ -40,6 +40,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, int] = {}  # lane key -> prompt tokens it would charge for storing
     session: str = ""  # what all turns of a conversation share; keeps its ties at one lane
     draw: float = 1.0  # in [0, 1), from a seeded even sequence: below the policy's `explore`, a stale lane may be tried
+    in_run: bool = False  # whether it belongs to an agent's run
+    gap_s: float | None = None  # since the answer that this call goes on from, where it looks like a next turn
     siblings: int = 0  # other calls of the same run under way: a step beside them is seldom the one that is waited for
 
 

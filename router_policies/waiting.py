@@ -1,9 +1,9 @@
 """Who waits: a small logistic model over what a call shows, trained from the ledger, told as a chance that a person watches.
 
 What gives it away: people take seconds to read and type before the next turn, programs milliseconds; people stream; agents
-offer tools and run loops; jobs come at night. The label is what can only be known later (the gap to the next turn of the same
-conversation), or the class that the client itself chose. Stdlib only: a dozen weights need no library, and the gateway
-reads them in microseconds.
+have runs; jobs come at night. The label is what can only be known later (the gap to the next turn of the same conversation), or
+the class that the client itself chose. A `Seen` has only what both the gateway and the ledger know. Stdlib only: a dozen
+weights need no library, and the gateway reads them in microseconds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from router_policies.rules import Policy
 from router_policies.types import Ask
 
 FEATURES = (
-    "streams", "tools", "browser", "sdk", "harness", "neither", "hour_sin", "hour_cos", "prompt_log", "capped",
-    "in_run", "team",
+    "streams", "browser", "sdk", "harness", "hour_sin", "hour_cos", "prompt_log", "in_run", "at_once", "later", "team",
 )  # fmt: skip
 PERSON_S, PROGRAM_S = (4.0, 900.0), 1.5  # gaps before a next turn: a person reads and types, a program goes on at once
 _BROWSERS = ("mozilla", "chat", "editor", "vscode", "cursor", "librechat", "open-webui")
@@ -36,11 +35,10 @@ class Seen(NamedTuple):
     team: str
     at_s: float
     stream: bool
-    has_tools: bool
     client: str
     prompt_tokens: int
-    max_output_tokens: int | None = None
     in_run: bool = False
+    gap_s: float | None = None  # since the answer it goes on from (turns.py)
     waited: int | None = None
 
 
@@ -81,11 +79,8 @@ class Model:
         """For `sensitivity.classify`: names a class only where it is sure; rules and the client's word come before it."""
 
         def guess(policy: Policy, ask: Ask) -> str | None:
-            seen = Seen(
-                ask.team, ask.hour * 3_600.0, ask.stream, ask.has_tools, ask.client, ask.prompt_tokens, ask.max_output_tokens,
-                ask.siblings > 0,
-            )  # fmt: skip
-            chance = self.chance(seen)
+            at_s = ask.hour * 3_600.0
+            chance = self.chance(Seen(ask.team, at_s, ask.stream, ask.client, ask.prompt_tokens, ask.in_run, ask.gap_s))
             return waits if chance >= sure else works if chance <= 1.0 - sure else None
 
         return guess
@@ -119,12 +114,13 @@ def load(path: Path) -> Model:
 
 
 def features(seen: Seen, teams: Mapping[str, float]) -> tuple[float, ...]:
-    client, turn = seen.client.lower(), seen.at_s % 86_400 / 86_400 * math.tau
+    """What the weights are for, of a call on its way and of one in the ledger alike. The hour is whole, as decisions see it."""
+    client, turn, gap_s = seen.client.lower(), seen.at_s % 86_400 // 3_600 / 24 * math.tau, seen.gap_s
     return (
-        float(seen.stream), float(seen.has_tools), float(any(word in client for word in _BROWSERS)),
-        float(any(word in client for word in _SDKS)), float(any(word in client for word in _HARNESSES)),
-        float(not seen.stream and not seen.has_tools), math.sin(turn), math.cos(turn), math.log1p(seen.prompt_tokens) / 10.0,
-        float(seen.max_output_tokens is not None), float(seen.in_run), _logit(teams.get(seen.team, 0.5)),
+        float(seen.stream), float(any(word in client for word in _BROWSERS)), float(any(word in client for word in _SDKS)),
+        float(any(word in client for word in _HARNESSES)), math.sin(turn), math.cos(turn),
+        math.log1p(seen.prompt_tokens) / 10.0, float(seen.in_run), float(gap_s is not None and gap_s <= PROGRAM_S),
+        float(gap_s is not None and PERSON_S[0] <= gap_s <= PERSON_S[1]), _logit(teams.get(seen.team, 0.5)),
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ class Bench:
         self.server = Upstream()
         self.site, self.sink = self.server.site("backend"), self.server.site("sink")
         config = {
-            "backends": {"b": backend(self.site, models=MODELS, first_byte_timeout_ms=5000, idle_timeout_ms=3000, connect_timeout_ms=1000)},
+            "backends": {"b": backend(self.site, models=MODELS, first_byte_timeout_ms=4500, idle_timeout_ms=3000, connect_timeout_ms=1000)},
             "log_level": "debug",
         }  # fmt: skip
         self.gateway = Process(folder, config, {"team-a": POLICY, "team-b": {"normalize": "off"}}, PRICES)

@@ -148,6 +148,7 @@ class Gateway(Running):
         self.folder = folder
         path = write_files(folder, config, policies, prices)
         asgi = app.build(settings.load(path, {**os.environ, **ENV}))
+        self.asgi = asgi
         self._server = server(asgi, drain_s=1)
         sock = bind("127.0.0.1", 0, "--port")
         self.port = sock.getsockname()[1]

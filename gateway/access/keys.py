@@ -80,6 +80,8 @@ class KeyRing:
 
     def __init__(self, pepper: bytes, records: Iterable[KeyRecord] = ()) -> None:
         self.stale = False
+        self.changes = 0
+        """Counts records that were new or other than before."""
         self._pepper = pepper
         self._records: dict[str, KeyRecord] = {}
         self._tenants: dict[str, Tenant] = {}
@@ -94,6 +96,16 @@ class KeyRing:
                 self._records[record.id] = record
                 self._tenants[record.id] = _tenant(record)
                 self._checked.clear()
+                self.changes += 1
+
+    def recent(self, now_us: int) -> dict[str, int]:
+        """Ids of the keys used within `SEEN_US`, and when they were last."""
+        return {id: at_us for id, at_us in list(self._seen_us.items()) if now_us - at_us <= SEEN_US}
+
+    def was_seen(self, seen_us: Mapping[str, int]) -> None:
+        """Another process, or an earlier life of this one, saw these keys used."""
+        for id, at_us in seen_us.items():
+            self._seen_us[id] = max(at_us, self._seen_us.get(id, 0))
 
     def of_user(self, team: str, user: str | None) -> list[str]:
         """Ids of the keys that a team's user has, or had; None: of keys that are nobody's."""
@@ -125,6 +137,8 @@ class KeyRing:
         if record is None:
             known = key_id(presented) if presented else None
             record = self._records.get(known) if known else None
+            if record is None and known and self.stale:     # it may be new, or not used lately: nobody can say
+                raise _unsure()
             if record is None or presented is None or not hmac.compare_digest(record.digest, self.digest(presented)):
                 raise Unauthorized(_WRONG)
             if len(self._checked) >= _CHECKED_MOST:
@@ -135,11 +149,15 @@ class KeyRing:
         if record.expires_us is not None and record.expires_us <= now_us:
             raise Unauthorized("this API key has expired; ask your team lead for a new one")
         if self.stale and now_us - self._seen_us.get(record.id, 0) > SEEN_US:
-            refusal = Overloaded("the store of keys is away, and this key was not used lately", retry_after_s=5)
-            refusal.code = "key_store_unavailable"
-            raise refusal
+            raise _unsure()
         self._seen_us[record.id] = now_us
         return self._tenants[record.id]
+
+
+def _unsure() -> Overloaded:
+    refusal = Overloaded("the store of keys is away, and this key was not used lately", retry_after_s=5)
+    refusal.code = "key_store_unavailable"
+    return refusal
 
 
 def _tenant(record: KeyRecord) -> Tenant:

@@ -67,6 +67,8 @@ class Epochs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._entering: asyncio.Task[None] | None = None
         self._beats = 0
+        self._dead: dict[str, Mapping[str, int | None]] = {}
+        self._burying: asyncio.Task[None] | None = None
 
     @property
     def replicas(self) -> int:
@@ -240,9 +242,40 @@ class Epochs:
     async def _upkeep(self, expired: Sequence[str]) -> None:
         if expired and self._beats % _LOOK_EVERY == 0:
             self._spawn(self._look_up(expired))
+        if self._dead and (self._burying is None or self._burying.done()):
+            self._burying = self._spawn(self._settle_dead())
         if self._leases is not None:
             await self._draw(self._leases)
         self._book.forget_old()
+
+    def bury(self, replica: str, costs: Mapping[str, int | None]) -> None:
+        """See `RedisBudgets.bury`."""
+        self._dead[replica] = costs
+
+    async def _settle_dead(self) -> None:
+        for replica, booked in list(self._dead.items()):
+            with contextlib.suppress(Away, Refused):
+                word, *items = await self.run("owned", replica)
+                holds = [item.decode().split("\n") for item in items]
+                try:
+                    known = {**await self._costs([id for id, *_ in holds if id not in booked]), **booked} if holds else {}
+                except Exception as error:  # the ledger is away: later
+                    _log.info("holds of a replica that died cannot be looked up: %s", error)
+                    continue
+                for id, amount, _, _, *lines in holds:
+                    if id in known:
+                        self._settle(id, known[id], amount, lines)
+                    else:                   # nothing was sent under it
+                        self.run("drop", id)
+                if word == b"ok":
+                    await self._link.call("ZREM", f"{self._base}replicas", replica)
+                    del self._dead[replica]
+                    _log.warning("%d holds of a replica that died were settled to what its journal says", len(holds))
+
+    def _settle(self, id: str, cost: int | None, amount: str, lines: Sequence[str]) -> None:
+        slots = [line.split(" ")[1:] for line in lines if line.startswith("m ")]
+        words = [word for slot in slots for word in slot]
+        self.run("settle", id, "" if cost is None else cost, amount, 7_200_000, len(slots), 0, *words)
 
     async def _draw(self, leases: Leases) -> None:
         for account, want in leases.wanted():
@@ -266,11 +299,8 @@ class Epochs:
                 return
             for id, item in by_id.items():
                 _, amount, expires, _, *lines = item.split("\n")
-                slots = [line.split(" ")[1:] for line in lines if line.startswith("m ")]
                 if id in costs:
-                    cost = costs[id]
-                    words = [word for slot in slots for word in slot]
-                    self.run("settle", id, "" if cost is None else cost, amount, 7_200_000, len(slots), 0, *words)
+                    self._settle(id, costs[id], amount, lines)
                 keep = id not in costs and int(seconds) * 1_000_000 - int(expires) < _HOPELESS_US
                 await self.run("looked", item, int(keep))
 

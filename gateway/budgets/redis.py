@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -95,6 +95,12 @@ class RedisBudgets:
             await self._epochs.leave()
         await self._epochs.close()
         await self._link.close()
+
+    def bury(self, replicas: Sequence[str], costs: Mapping[str, int | None]) -> None:
+        """These replicas are known to be dead, by the locks on their journals, and `costs` is what stands in those that the
+        ledger may not have yet: their holds are settled to it, or to what the ledger says, else freed."""
+        for replica in replicas:
+            self._epochs.bury(replica, costs)
 
     @property
     def mode(self) -> str:

@@ -12,11 +12,13 @@ from gateway import settings as settings_
 from gateway.commands.backtest import pages, part_of
 from gateway.commands.remote import print_json
 from gateway.commands.rerate import day
+from gateway.lanes.traffic import place_of
 from gateway.ledger import Entry
 from gateway.ledger.reader import LedgerUnavailable
 from gateway.ledger.reports import connect
 from router_policies import waiting
 from router_policies.problems import BadFile
+from router_policies.turns import Place, Turns
 from router_policies.waiting import PERSON_S, PROGRAM_S, Measured, Model, Seen
 
 _CHOSEN = "(client's word)"
@@ -83,27 +85,29 @@ def show(config: Path, as_json: bool) -> None:
 
 def labelled(entries: Iterable[Entry]) -> Iterator[Seen]:
     """Calls in order, each with whether somebody waited, where that can be told: by the client's word, or by what came next."""
-    open_: dict[tuple[str, ...], Entry] = {}
+    open_, turns = dict[Place, tuple[Entry, float | None]](), Turns()
     for entry in entries:
-        if entry.kind != "attempt" or entry.attempt != 1:
+        if entry.kind != "attempt":
             continue
-        place = (entry.team, entry.key_id, entry.run or "", entry.client, entry.model)
-        before = open_.get(place)
-        if before is not None:
-            yield _seen(before, _waited(before, entry))
-        open_[place] = entry
-    for entry in open_.values():
-        yield _seen(entry, _said(entry))
+        place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model)
+        if entry.attempt == 1:
+            gap_s = turns.gap_s(place, entry.at_us / 1e6, entry.tokens.input_total)
+            if (before := open_.get(place)) is not None:
+                yield _seen(*before, _waited(before[0], gap_s))
+            open_[place] = entry, gap_s
+        if entry.status in ("ok", "unpriced"):
+            turns.answered(place, entry.at_us / 1e6 + entry.total_ms / 1e3, entry.tokens.input_total)
+    for entry, gap_s in open_.values():
+        yield _seen(entry, gap_s, _said(entry))
 
 
-def _waited(entry: Entry, after: Entry) -> int | None:
+def _waited(entry: Entry, next_gap_s: float | None) -> int | None:
     said = _said(entry)
-    if said is not None or after.tokens.input_total <= entry.tokens.input_total:  # not its next turn
+    if said is not None or next_gap_s is None:
         return said
-    gap_s = (after.at_us - entry.at_us) / 1e6 - entry.total_ms / 1e3
-    if gap_s <= PROGRAM_S:
+    if next_gap_s <= PROGRAM_S:
         return 0
-    return 1 if PERSON_S[0] <= gap_s <= PERSON_S[1] else None
+    return 1 if PERSON_S[0] <= next_gap_s <= PERSON_S[1] else None
 
 
 def _said(entry: Entry) -> int | None:
@@ -112,16 +116,9 @@ def _said(entry: Entry) -> int | None:
     return 1 if entry.latency_class in _WAITS else 0 if entry.latency_class in _WORKS else None
 
 
-def _seen(entry: Entry, waited: int | None) -> Seen:
-    return Seen(
-        entry.team, entry.at_us / 1e6, entry.stream, _tools(entry), entry.client, entry.tokens.input_total,
-        in_run=entry.run is not None, waited=waited,
-    )  # fmt: skip
-
-
-def _tools(entry: Entry) -> bool:
-    """The ledger does not say whether tools were offered; a run is what agents have."""
-    return entry.run is not None
+def _seen(entry: Entry, gap_s: float | None, waited: int | None) -> Seen:
+    tokens, in_run = entry.tokens.input_total, entry.run is not None
+    return Seen(entry.team, entry.at_us / 1e6, entry.stream, entry.client, tokens, in_run, gap_s, waited)
 
 
 def _plain(model: Model) -> dict[str, Any]:

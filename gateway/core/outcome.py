@@ -18,6 +18,7 @@ Status = Literal[
     "stalled",           # silence longer than the policy allows
     "malformed",         # the backend sent something that is not its own dialect
     "client_gone",       # the client hung up; the backend was told to stop
+    "lost",              # hedged: another lane answered first, and the backend was told to stop
     "orphaned",          # in flight when the process died; booked at the next start
 ]
 TokensFrom = Literal["provider", "estimate", "mixed", "none"]

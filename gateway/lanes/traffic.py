@@ -7,6 +7,7 @@ from collections import Counter
 
 from router_policies.live import Forecast, Lengths
 from router_policies.presets import OUTPUT_PRIOR
+from router_policies.turns import Place, Turns
 
 _GOLDEN = 0.6180339887498949
 
@@ -16,6 +17,7 @@ class Traffic:
 
     def __init__(self, seed: float = 0.5) -> None:
         self.lengths = Lengths(OUTPUT_PRIOR)
+        self.turns = Turns()
         self._runs: Counter[str] = Counter()
         self._draw = seed
 
@@ -45,3 +47,8 @@ class Traffic:
         """An answer came whole."""
         if output_tokens is not None:
             self.lengths.saw(team, model, class_name, output_tokens, time.monotonic())
+
+
+def place_of(team: str, key_id: str, run: str | None, client: str, model: str) -> Place:
+    """See `Turns`."""
+    return team, key_id, run or "", client, model

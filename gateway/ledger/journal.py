@@ -69,6 +69,8 @@ class Journal:
         """`price` puts the cost on an attempt that was in flight when its writer died."""
         self.cuts: list[Cut] = []
         """Damaged ends found by `recover`; the files that had one are kept, renamed to `.cut`."""
+        self.dead: list[str] = []
+        """Writers that `recover` found dead."""
         self._folder, self._durability, self._room, self._price = folder, durability, room or Room(), price
         folder.mkdir(parents=True, exist_ok=True)
         self._writer = f"{time.time_ns():016x}-{os.getpid()}"
@@ -122,6 +124,7 @@ class Journal:
             if (lock := _try_lock(path)) is None:
                 continue                        # alive
             sweep(self._folder, path.stem)
+            self.dead.append(path.stem)
             wreck = read_wreck(self._folder, path.stem, lock)
             wreck.orphans = [self._price(orphan) for orphan in wreck.orphans]
             self.cuts += wreck.cuts

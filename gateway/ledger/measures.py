@@ -44,7 +44,7 @@ def _total(parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:
 
 PER_ENTRY: Mapping[str, ColumnElement[Any]] = {
     "attempts": _flag(IS_ATTEMPT),
-    "failed": _flag(and_(IS_ATTEMPT, C.status.not_in(("ok", "unpriced")))),
+    "failed": _flag(and_(IS_ATTEMPT, C.status.not_in(("ok", "unpriced", "lost")))),
     "retries": _flag(and_(IS_ATTEMPT, C.attempt > 1)),
     "estimated": _flag(and_(IS_ATTEMPT, C.tokens_from.in_(("estimate", "mixed")))),
     "uncached": func.coalesce(C.uncached, 0),

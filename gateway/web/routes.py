@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Request, Response, get
@@ -16,6 +17,7 @@ from gateway.access.people import Person, as_tenant
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, ModelNotFound, NotFound, Overloaded
 from gateway.ledger import query
+from gateway.ledger.last_known import Question
 from gateway.ledger.reports import BadQuery, LedgerUnavailable, UnknownZone
 from gateway.services import Services
 from gateway.web.front import presented_key
@@ -23,6 +25,8 @@ from router_policies.policy import visible_models
 
 PERSON = "tollway_person"
 """Where `sign_in` leaves who it let in."""
+_AWAY_S = 3.0
+"""How long a report is waited for while the database takes no entries: one that is frozen does not say that it is away."""
 
 
 def tenant_of(request: ASGIConnection[Any, Any, Any, State]) -> Tenant:
@@ -73,8 +77,7 @@ def _visible(tenant: Tenant, services: Services) -> list[str]:
 async def call(request: Request[Any, Any, State], state: State, call_id: FromPath[str]) -> dict[str, Any]:
     """One call: decision, attempts, tokens by class, price rows."""
     tenant, services = tenant_of(request), state.services
-    await services.ledger.flush(1.0)
-    found: dict[str, Any] | None = await _read(services.reports.call, call_id, _scope(tenant))
+    found = await _read(services, _scope(tenant), ("call", {"id": call_id}), services.reports.call, call_id, _scope(tenant))
     if found is None:
         raise NotFound(f"there is no call {call_id!r} of your team; the id stands in the answer header x-tollway-call")
     return found
@@ -84,8 +87,7 @@ async def call(request: Request[Any, Any, State], state: State, call_id: FromPat
 async def run(request: Request[Any, Any, State], state: State, run_id: FromPath[str]) -> dict[str, Any]:
     """One agent's run: sums, sub-goals, latest calls."""
     tenant, services = tenant_of(request), state.services
-    await services.ledger.flush(1.0)
-    found: dict[str, Any] | None = await _read(services.reports.run, run_id, _scope(tenant))
+    found = await _read(services, _scope(tenant), ("run", {"id": run_id}), services.reports.run, run_id, _scope(tenant))
     if found is None:
         raise NotFound(f"there is no run {run_id!r} of your team; a run is named by the request header x-tollway-run")
     return found
@@ -95,23 +97,36 @@ async def run(request: Request[Any, Any, State], state: State, run_id: FromPath[
 async def usage(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
     """Sums as `tollway report` prints them: `report`, `by`, `since`, `until`, `tz`, and filters such as `model=`."""
     tenant, services = tenant_of(request), state.services
-    await services.ledger.flush(1.0)
     asked = dict(request.query_params)
     if not tenant.admin and asked.get("team", tenant.team) != tenant.team:
         raise NotFound("your key sees its own team's figures only")
     if not tenant.admin:
         asked["team"] = tenant.team
-    found: dict[str, Any] = await _read(query.answer, services.reports, asked)
+    found = await _read(services, _scope(tenant), ("usage", asked), query.answer, services.reports, asked)
+    assert found is not None
     return found
 
 
-async def _read(report: Any, *arguments: Any) -> Any:
+async def _read(
+    services: Services, scope: str | None, question: Question, report: Callable[..., dict[str, Any] | None], *arguments: Any
+) -> dict[str, Any] | None:  # fmt: skip
+    """From the database; while it is away, as it was last read, with `as_of`. Raises `Overloaded` where it never was."""
+    known, away = services.last_known, services.ledger.failing
+    if away and (found := known.find(scope, question)) is not None:
+        return found
     try:
-        return await asyncio.to_thread(report, *arguments)
-    except LedgerUnavailable as error:
+        async with asyncio.timeout(_AWAY_S if away else None):
+            await services.ledger.flush(1.0)
+            found = await asyncio.to_thread(report, *arguments)
+    except (LedgerUnavailable, TimeoutError) as error:
+        if (found := known.find(scope, question)) is not None:
+            return found
         raise Overloaded(f"the ledger cannot be read right now: {error}", retry_after_s=2) from error
     except (BadQuery, UnknownZone, ValueError) as error:
         raise BadRequest(str(error)) from error
+    if found is not None:
+        known.keep(scope, question, found)
+    return found
 
 
 HANDLERS = (models, model, call, run, usage)

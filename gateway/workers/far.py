@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.access.keys import KeyRecord, KeyRing
 from gateway.budgets import Account, BudgetState, Gate, Hold, Settlement
+from gateway.budgets.redis import RedisBudgets
 from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
@@ -32,6 +33,7 @@ _HOLD = msgspec.msgpack.Decoder(Hold)
 _STATES = msgspec.msgpack.Decoder(list[BudgetState])
 _TEXTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _FLAG = msgspec.msgpack.Decoder(bool)
+_BURIED = msgspec.msgpack.Decoder(tuple[list[str], dict[str, int | None]])
 _log = logging.getLogger("tollway.workers")
 
 
@@ -42,6 +44,12 @@ class Worker:
         self.ring: KeyRing | None = None
         self.ledger: WorkerLedger | None = None
         self.numbers: Metrics | None = None
+        self.shared: RedisBudgets | None = None
+
+    async def bury(self, writers: list[str], costs: dict[str, int | None]) -> None:
+        """A sibling died; what its journal says of its attempts."""
+        if self.shared is not None:
+            self.shared.bury(writers, costs)
 
     async def put_key(self, record: KeyRecord) -> None:
         if self.ring is not None:
@@ -108,6 +116,14 @@ class FarHouse:
 
     async def move_in(self, writer: str) -> None:
         await self.link.ask("room.move_in", (writer,))
+
+    async def keys_stale(self) -> bool:
+        """Whether the house itself has had to start without the database."""
+        return _FLAG.decode(await self.link.ask("house.keys_stale", ()))
+
+    async def buried(self) -> tuple[list[str], dict[str, int | None]]:
+        """Journals whose processes are dead, and what their attempts cost."""
+        return _BURIED.decode(await self.link.ask("room.buried", ()))
 
     async def metrics(self) -> bytes:
         """All workers' figures as one."""

@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from gateway.access.keys import KeyRecord, KeyRing
 from gateway.budgets import Account, Budgets, BudgetState, Gate, Hold, Settlement
 from gateway.key_table import KeyTable
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal
-from gateway.ledger.sql import SqlLedger, Store
+from gateway.ledger.sql import SqlLedger, Store, is_away
 from gateway.memory_table import MemoryTable
 from gateway.people_table import PeopleTable
 from gateway.status_table import StatusTable
@@ -46,15 +48,15 @@ class House:
         """Whose keys are whose, for budgets of users."""
         self._rooms: dict[int, _Room] = {}
         self._shared: dict[str, Method] = {
-            **methods("keys", _Keys(store, self.tell_of_key)),
+            **methods("keys", _Keys(store, self.tell_of_key, lambda: self.ring.records() if self.ring else [])),
             **methods("people", PeopleTable(store)),
             **methods("memory", MemoryTable(store)),
             **methods("status", StatusTable(store)),
             **methods("house", _Door(self)),
         }
         self._tasks: set[asyncio.Task[None]] = set()
-        self._costs: OrderedDict[str, int | None] = OrderedDict()
-        """Of attempts that were found in journals of the dead, by id."""
+        self.found: OrderedDict[str, int | None] = OrderedDict()
+        """Costs of attempts that stood in journals of the dead, by id."""
 
     async def live(self, control: socket.socket) -> None:
         """Takes workers in as the supervisor sends them, until it goes away or says so with SIGTERM."""
@@ -112,20 +114,26 @@ class House:
         self._recover()
         for hold in list(room.holds.values()):
             with suppress(Exception):
-                if hold.id in self._costs:
-                    await self.budgets.settle(hold, self._costs.pop(hold.id))
+                if hold.id in self.found:
+                    await self.budgets.settle(hold, self.found[hold.id])
                 else:
                     await self.budgets.release(hold)
+        if room.writer:
+            await self.ask_all("worker.bury", [room.writer], dict(self.found))
 
     def _recover(self) -> None:
         found = self.journal.recover()
         self.ledger.adopt(found)
-        for entry in found:
-            self._costs[entry.id] = entry.cost_nanos
-        while len(self._costs) > _REMEMBERED:
-            self._costs.popitem(last=False)
+        self.remember(found)
         if found:
             _log.warning("%d entries were booked from the journals of processes that had died", len(found))
+
+    def remember(self, found: Sequence[Entry]) -> None:
+        """What was found in journals of the dead."""
+        for entry in found:
+            self.found[entry.id] = entry.cost_nanos
+        while len(self.found) > _REMEMBERED:
+            self.found.popitem(last=False)
 
     async def _look_around(self) -> None:
         """Journals of processes that lived on for a while after their house."""
@@ -155,6 +163,10 @@ class _Room:
     async def move_in(self, writer: str) -> None:
         """Names the worker's journal."""
         self.writer = writer
+
+    async def buried(self) -> tuple[list[str], dict[str, int | None]]:
+        """Journals whose processes are dead, and what their attempts cost."""
+        return self.house.journal.dead, dict(self.house.found)
 
     async def insert(self, entries: list[Entry]) -> list[str]:
         """Puts entries into the database; returns the ids that it has now."""
@@ -200,9 +212,21 @@ class _Budgets:
 class _Keys(KeyTable):
     """The table of keys; every worker hears of a change before the one who made it gets its answer."""
 
-    def __init__(self, store: Store, tell: Callable[[KeyRecord], Awaitable[None]]) -> None:
+    def __init__(
+        self, store: Store, tell: Callable[[KeyRecord], Awaitable[None]], known: Callable[[], list[KeyRecord]]
+    ) -> None:  # fmt: skip
         super().__init__(store)
+        self._known = known
         self._tell = tell
+
+    async def load(self, newer_than_us: int | None = None) -> list[KeyRecord]:
+        """A worker that starts while the database is away begins with the keys that the house knows."""
+        try:
+            return await super().load(newer_than_us)
+        except (SQLAlchemyError, OSError) as error:
+            if newer_than_us is not None or not is_away(error):
+                raise
+            return self._known()
 
     async def insert(self, record: KeyRecord, actor: str) -> KeyRecord:
         record = await super().insert(record, actor)
@@ -230,6 +254,9 @@ class _Door:
 
     async def flush(self, timeout_s: float) -> bool:
         return await self._house.flush(timeout_s)
+
+    async def keys_stale(self) -> bool:
+        return self._house.ring is not None and self._house.ring.stale
 
     async def metrics(self) -> list[bytes]:
         return await self._house.ask_all("worker.metrics")

@@ -5,7 +5,11 @@ from msgspec.structs import replace
 from gateway.cli import main
 from gateway.commands.sensitivity import labelled
 from gateway.core.usage import TokenUsage
+from gateway.ledger.slices import Slice
+from router_policies.waiting import Seen, features
+from tests.build import PLAIN, Gateway, backend, chat_answer, chat_body
 from tests.commands.test_history import ENTRY as OTHER
+from tests.upstream import whole
 
 ENTRY = replace(OTHER, reason="class interactive (default); ...", total_ms=1_000.0, latency_class="interactive")
 
@@ -51,3 +55,24 @@ def test_what_is_missing_is_told(tmp_path, monkeypatch, args, says):
     assert answer.exit_code == 1
     assert says in answer.output
     assert "Traceback" not in answer.output
+
+
+def test_the_gateway_and_the_training_see_the_same(tmp_path, upstream):
+    """What a decision is told of a call while it is served is what the ledger's entry of it says later; only the prompt's length
+    is an estimate here and the provider's count there."""
+    site, seen = upstream.site(tmp_path.name), []
+    site.says(whole(chat_answer()))
+    with Gateway(tmp_path, {"backends": {"b": backend(site)}}, {"plain": PLAIN}) as gateway:
+        services = gateway.asgi.services
+        services.learnt = lambda policy, ask: seen.append(ask)
+        for text, headers in (("a", {}), ("a longer one", {}), ("in a run", {"x-tollway-run": "r1"})):
+            assert gateway.chat(chat_body(site.model, text * 40), headers=headers).status_code == 200
+        gateway.booked(site, 3)
+        entries = services.reports.entries(Slice(), 10, (0, ""))
+    live = {Seen(ask.team, ask.hour * 3600.0, ask.stream, ask.client, 0, ask.in_run, ask.gap_s) for ask in seen}
+    # the provider's count is the same for all: for the ledger the second would be no longer than the first
+    entries = [replace(entry, tokens=TokenUsage(uncached=100 + n, output=5)) for n, entry in enumerate(entries)]
+    later = [one._replace(prompt_tokens=0) for one in labelled(entries)]
+    assert {features(one, {}) for one in live} == {features(one, {}) for one in later}
+    assert sorted(round(one.gap_s, 3) for one in live if one.gap_s is not None) == sorted(round(one.gap_s, 3) for one in later if one.gap_s is not None)
+    assert sum(one.gap_s is not None for one in live) == 1

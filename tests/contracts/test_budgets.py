@@ -410,3 +410,28 @@ async def test_many_tasks_at_once_agree_with_the_books(budgets: Budgets) -> None
     await asyncio.gather(*map(client, range(67)))
     assert await amounts(budgets) == (posted, 0)
     assert posted > 30_000
+
+
+async def test_holds_of_a_replica_that_died_are_settled_by_its_journal(server: Server, ledger: Ledger) -> None:
+    """What its journal or the ledger knows of is booked, the rest is freed, at once and once; others' holds stay."""
+    async def costs(ids: Sequence[str]) -> dict[str, int | None]:
+        return {id: 20 for id in ids if id == "in the ledger"}
+
+    org, gates = f"o{next(_orgs)}", [gate("concurrent", 3)]
+    dead = RedisBudgets(Link(address(server.url)), "dead", org=org, past=ledger, shut_s=0.0, away="closed")
+    lives = RedisBudgets(Link(address(server.url)), "lives", org=org, past=ledger, costs=costs, shut_s=0.0, away="closed")
+    await dead.start()
+    await lives.start()
+    for id in ("in the journal", "in the ledger", "not sent"):
+        await dead.hold([account(1_000)], 100, id, MINUTE_US, gates)
+    await lives.hold([account(1_000)], 50, "goes on", MINUTE_US)
+    await dead._epochs.close()      # without a word to the store
+    await dead._link.close()
+    lives.bury(["dead", "never was"], {"in the journal": 7})
+    for _ in range(100):
+        if await amounts(lives) == (27, 50):
+            break
+        await asyncio.sleep(0.05)
+    assert await amounts(lives) == (27, 50)
+    await lives.hold([account(1_000)], 0, "the places are free", MINUTE_US, gates)
+    await lives.close()

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.build import PLAIN, Process, backend, chat_answer, chat_body
+from tests.build import PLAIN, NotStarted, Process, backend, chat_answer, chat_body, free_port
 from tests.ledger.postgres import Postgres, binaries
 from tests.upstream import Site, Upstream, until, whole
 
@@ -46,15 +46,15 @@ def site(upstream: Upstream, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def start(tmp_path: Path, site: Site, postgres: Postgres) -> Iterator[Callable[[str], Process]]:
+def start(tmp_path: Path, site: Site, postgres: Postgres) -> Iterator[Callable[..., Process]]:
     """Starts a replica with a folder of its own."""
     with contextlib.ExitStack() as stack:
 
-        def begin(name: str) -> Process:
+        def begin(name: str, workers: int = 1) -> Process:
             config = {"backends": {"b": backend(site)}, "database_url": postgres.url, "key_pepper": "env:PEPPER"}
             folder = tmp_path / name
             folder.mkdir()
-            return stack.enter_context(Process(folder, config, {"plain": PLAIN}, env=ENV))
+            return stack.enter_context(Process(folder, config, {"plain": PLAIN}, env=ENV, workers=workers))
 
         yield begin
 
@@ -115,6 +115,7 @@ def test_calls_go_on_while_the_database_is_away(start: Callable[[str], Process],
     assert status(process, key, site) == 200
     load = Load(process, key, site)
     until(lambda: len(load.ids) > 20, "calls")
+    assert "as_of" not in process.ask("GET", "/tollway/usage?by=model").json()
     postgres.kill() if how == "kill" else postgres.freeze()
     try:
         until(lambda: process.http.get(process.url + "/readyz").json()["mode"] == "spool", "spool mode", 30)
@@ -122,8 +123,10 @@ def test_calls_go_on_while_the_database_is_away(start: Callable[[str], Process],
         assert ready.status_code == 200
         refused = process.ask("POST", "/tollway/admin/keys", json={"team": "plain"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "database_unavailable")
-        report = process.ask("GET", "/tollway/usage")
-        assert report.status_code == 503
+        assert process.ask("GET", "/tollway/usage?by=key").status_code == 503  # never asked before
+        report = process.ask("GET", "/tollway/usage?by=model").json()
+        assert report["as_of"]
+        assert report["total"]["calls"] >= 1
         during = len(load.ids)
         until(lambda: len(load.ids) > during + 100, "calls while it is away", 20)
     finally:
@@ -143,3 +146,36 @@ def test_readyz_names_a_server_that_may_forget(tmp_path: Path, site: Site, postg
     config = {"backends": {"b": backend(site)}, "database_url": postgres_url}
     with Process(tmp_path, config, {"plain": PLAIN}) as process:
         until(lambda: "synchronous_commit off" in process.http.get(process.url + "/readyz").text, "the note")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_starts_while_the_database_is_away(start: Callable[..., Process], site: Site, postgres: Postgres, workers: int) -> None:
+    """With the keys that were used lately; what is answered meanwhile is booked when the database is back."""
+    process = start(f"start-{workers}", workers)
+    key, idle = process.key(), process.make_key("plain")["key"]
+    assert status(process, key, site) == 200
+    known = process.folder / "data" / "keys" / "known.json"
+    until(lambda: known.exists() and key.split("_")[1] in known.read_text(), "the key to be remembered", 40)
+    postgres.kill()
+    try:
+        process.kill()
+        process.start()
+        ready = process.http.get(process.url + "/readyz").json()
+        assert (ready["status"], ready["mode"]) == ("ready", "spool")
+        answer = process.ask("POST", "/v1/chat/completions", key, json=chat_body(site.model))
+        assert answer.status_code == 200
+        unknown = process.ask("POST", "/v1/chat/completions", idle, json=chat_body(site.model))
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (503, "key_store_unavailable")
+    finally:
+        postgres.start()
+    until(lambda: process.http.get(process.url + "/readyz").json()["mode"] == "normal", "normal mode", 30)
+    until(lambda: answer.headers["x-tollway-call"] in booked(process, site), "the call in the database", 30)
+    assert status(process, idle, site) == 200
+    assert "Traceback" not in process.text()
+
+
+def test_it_does_not_start_where_nothing_is_remembered(tmp_path: Path, site: Site) -> None:
+    """A first start against a database that is not there is a mistake, and is told."""
+    config = {"backends": {"b": backend(site)}, "database_url": f"postgresql://gw@127.0.0.1:{free_port()}/postgres"}
+    with pytest.raises(NotStarted, match="database"):
+        Process(tmp_path, config, {"plain": PLAIN})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inference.attention import Attention, Heads, KVCache, Span
+from inference.attention import Attention, Span
+from inference.cache import Heads, KVCache
 
 HEADS = Heads(query=6, key=2, size=16)
 

@@ -38,8 +38,10 @@ def _check(pool: BlockPool, tables: list[list[int]]) -> None:
     counts = pool.counts()
     assert counts.free + counts.cached + counts.held == pool.blocks
     assert sum(pool.references(block) for block in range(1, pool.blocks + 1)) == sum(map(len, tables))
+    cached = {entry.id for entry in pool._all()}
+    assert len(cached) == len(list(pool._all())) == len(pool.cached_hashes()), "nothing lies in both tiers"
     for entry in pool._entries.values():
-        assert isinstance(entry.parent, str) or entry.parent in pool._entries, "a child outlived its parent"
+        assert isinstance(entry.parent, str) or entry.parent in cached, "a child outlived its parent"
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,9 +172,10 @@ def test_an_abort_frees_the_blocks_and_is_counted(after: int) -> None:
                 break
         stream.abort()
         for _ in range(200):
-            if not engine.scheduler.running and engine.scheduler.pool.counts().held == 0:
+            if engine.metrics.value("request_success_total"):
                 break
             await asyncio.sleep(0.01)
+        assert not engine.scheduler.running
         prompt, _, output = _counted(engine, "priority")
         assert output >= seen
         assert prompt == (200 if output else 0)
@@ -234,3 +236,18 @@ def test_a_reset_forgets_the_cache() -> None:
         engine.reset_prefix_cache()
         cached.append(run(engine, [_ask([9] * 100)])[0][-1].usage.cached)
     assert cached == [0, 96, 0, 96, 0]
+
+
+def test_a_spilled_prefix_is_read_back_and_counted(tmp_path: Path) -> None:
+    """What others pushed out of the pool is a hit later, with the tokens of the first time, in its own counter too."""
+    with _engine(kv_tokens=512, spill_mib=1, spill_dir=tmp_path) as engine:
+        first = run(engine, [_ask([9] * 200)])[0]
+        for other in range(4):
+            run(engine, [_ask([10 + other] * 300)])
+        again = run(engine, [_ask([9] * 200)])[0]
+        assert (first[-1].usage.cached, again[-1].usage.cached) == (0, 192)
+        assert tokens_of(again) == tokens_of(first)
+        assert engine.metrics.value("kv_spill_hit_tokens_total") == 192
+        assert engine.metrics.value("prefix_cache_hits_total") == 192
+        assert engine.metrics.value("kv_spill_stored_tokens_total") >= 192
+    assert not list(tmp_path.iterdir()), "the file has no name"

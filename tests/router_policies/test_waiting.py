@@ -13,11 +13,11 @@ DAY_S = 86_400.0
 
 
 def people(rng, at_s, **given):
-    return Seen(**{"team": "chat", "at_s": at_s, "stream": rng.random() < 0.95, "has_tools": False, "client": "mozilla", "prompt_tokens": 900, "waited": int(rng.random() < 0.95), **given})
+    return Seen(**{"team": "chat", "at_s": at_s, "stream": rng.random() < 0.95, "client": "mozilla", "prompt_tokens": 900, "waited": int(rng.random() < 0.95), **given})
 
 
 def jobs(rng, at_s, **given):
-    return Seen(**{"team": "jobs", "at_s": at_s, "stream": rng.random() < 0.05, "has_tools": True, "client": "openai/python", "prompt_tokens": 9_000, "waited": int(rng.random() < 0.05), **given})
+    return Seen(**{"team": "jobs", "at_s": at_s, "stream": rng.random() < 0.05, "client": "openai/python", "prompt_tokens": 9_000, "waited": int(rng.random() < 0.05), **given})
 
 
 def days(count, seed=1):
@@ -42,7 +42,7 @@ def test_it_tells_who_waits_on_days_it_has_not_seen(model):
 def test_noise_is_not_useful():
     """Where nothing tells, it does not beat guessing, and is not used."""
     rng = random.Random(3)
-    calls = [Seen("t", n * 600.0, rng.random() < 0.5, rng.random() < 0.5, "x", 100, waited=int(rng.random() < 0.4)) for n in range(2_000)]
+    calls = [Seen("t", n * 600.0, rng.random() < 0.5, "x", 100, waited=int(rng.random() < 0.4)) for n in range(2_000)]
     assert not train(calls).measured.useful
 
 
@@ -87,8 +87,8 @@ def test_too_little_to_learn_from_is_told(calls, says):
 
 def test_measures_are_those_of_the_book():
     """Precision and recall at a chance of one half."""
-    model = Model((5.0, *[0.0] * 11), -2.5, {})
-    calls = [Seen("t", 0.0, stream, False, "", 1, waited=waited) for stream, waited in [(True, 1), (True, 0), (False, 1), (False, 0)]]
+    model = Model((5.0, *[0.0] * 10), -2.5, {})
+    calls = [Seen("t", 0.0, stream, "", 1, waited=waited) for stream, waited in [(True, 1), (True, 0), (False, 1), (False, 0)]]
     found = measured(model, calls)
     assert (found.precision, found.recall, found.waited_share) == (0.5, 0.5, 0.5)
     assert found.base_log_loss == pytest.approx(math.log(2))

@@ -1,0 +1,99 @@
+"""Where keys and values are kept: blocks of all layers in one of four number forms.
+
+`fp32`, `fp16` and `bf16` are what they say; `int8` keeps one float32 scale for each row of a head, which halves the cache
+again. `python -m benchmarks.kv_cache` measures what each form costs in answers and in memory.
+
+Block 0 is the null block: it pads tables and takes the writes of padding rows; what it holds is always masked.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+KV_FORMS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
+NULL_BLOCK = 0
+_LARGEST = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How many query heads share how many key heads, and their size."""
+
+    query: int
+    key: int
+    size: int
+
+    @property
+    def shared(self) -> int:
+        """Query heads for one key head."""
+        return self.query // self.key
+
+
+class KVCache:
+    """Keys and values in blocks, [layers, 2 * key heads, block, offset, size]; a layer's keys come before its values.
+
+    Memory is taken from the system only as blocks are first used.
+    """
+
+    def __init__(self, layers: int, blocks: int, block_size: int, heads: Heads, dtype: torch.dtype) -> None:
+        shape = (layers, 2 * heads.key, blocks + 1, block_size, heads.size)  # one more: the null block
+        self.dtype, self.block_size, self.heads, self.blocks = dtype, block_size, heads, blocks
+        self._rows = _zeros(shape, dtype)
+        self._scales = _zeros(shape[:-1], torch.float32) if dtype is torch.int8 else None
+        self._layers = self._rows.unbind()
+        self._sides = torch.arange(2 * heads.key)[:, None] * (blocks + 1)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one position costs over all layers."""
+        row = self.heads.size * self.dtype.itemsize + (0 if self._scales is None else self._scales.itemsize)
+        return self._rows.shape[0] * 2 * self.heads.key * row
+
+    @property
+    def block_bytes(self) -> int:
+        """What one block costs over all layers."""
+        return self.bytes_per_token * self.block_size
+
+    def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
+        """Store [rows, keys then values, size] at slots (block * block size + offset)."""
+        pool, rows = self._layers[layer], rows.transpose(0, 1)
+        if self._scales is not None:
+            scales = rows.abs().amax(-1).clamp_(min=1e-12).div_(_LARGEST)
+            rows = (rows / scales[..., None]).round_()
+            self._scales[layer].view(pool.shape[0], -1).index_copy_(1, slots, scales)
+        pool.view(pool.shape[0], -1, pool.shape[3]).index_copy_(1, slots, rows.to(self.dtype))
+
+    def places(self, tables: Tensor) -> Tensor:
+        """Where the blocks of tables [sequences, blocks] lie in a layer, for `gather`."""
+        return (self._sides + tables.view(1, -1)).view(-1)
+
+    def gather(self, layer: int, places: Tensor, sequences: int = 1) -> tuple[Tensor, Tensor]:
+        """Keys and values, each [key heads * sequences, tokens, size] in float32, a head's sequences side by side."""
+        found = self._layers[layer].view(-1, self.block_size * self.heads.size).index_select(0, places).float()
+        if self._scales is not None:
+            scales = self._scales[layer].view(-1, self.block_size).index_select(0, places)
+            found.view(-1, self.heads.size).mul_(scales.view(-1, 1))
+        keys, values = found.view(2, self.heads.key * sequences, -1, self.heads.size)
+        return keys, values
+
+    def read_block(self, block: int) -> Tensor:
+        """The bytes of a block over all layers, for `write_block`."""
+        parts = [self._rows[:, :, block]] if self._scales is None else [self._rows[:, :, block], self._scales[:, :, block]]
+        return torch.cat([part.contiguous().view(torch.uint8).view(-1) for part in parts])
+
+    def write_block(self, block: int, data: Tensor) -> None:
+        """Put back what `read_block` gave, perhaps as another block."""
+        rows = self._rows[:, :, block]
+        size = rows.numel() * rows.itemsize
+        rows.copy_(data[:size].view(self.dtype).view(rows.shape))
+        if self._scales is not None:
+            scales = self._scales[:, :, block]
+            scales.copy_(data[size:].view(torch.float32).view(scales.shape))
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros that cost no memory until written: numpy asks the system for zero pages, torch would fill them."""
+    count = int(np.prod(shape))
+    return torch.from_numpy(np.zeros(count * dtype.itemsize, np.uint8)).view(dtype).view(shape)
