@@ -5,8 +5,11 @@ so nobody is given another's answer.
 """
 from __future__ import annotations
 
+import json
 import os
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,7 @@ __all__ = [
     "Viewer",
     "Waits",
     "alerts",
+    "backtests",
     "call",
     "call_list",
     "day_range",
@@ -73,9 +77,11 @@ __all__ = [
     "rolled",
     "run",
     "run_calls",
+    "run_trace",
     "runs",
     "savings", "spend",
     "status",
+    "test_alerts",
     "uses",
     "values",
     "verify",
@@ -260,8 +266,32 @@ def uses(limits: tuple[Limit, ...]) -> list[Use]:
     return _uses(database_url(), limits)
 
 
+def run_trace(run_id: str, viewer: Viewer) -> list[dict[str, Any]]:
+    """The run's answered calls as lines of a trace file."""
+    found = _reports(database_url()).run_trace(run_id, viewer.team)
+    return found["trace"] if found else []
+
+
+def backtests() -> list[dict[str, Any]]:
+    return _reports(database_url()).backtests()
+
+
 def alerts(team: str | None) -> list[dict[str, Any]]:
     return _reports(database_url()).alerts(team)
+
+
+def test_alerts(secret: str) -> dict[str, str | None]:
+    """Asks the gateway to send a harmless alert by every channel; what each of them answered."""
+    url = os.environ.get("TOLLWAY_URL", "http://127.0.0.1:4000") + "/tollway/admin/alerts/test"
+    request = urllib.request.Request(url, method="POST", headers={"authorization": f"Bearer {secret}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            said: dict[str, str | None] = json.load(answer)["channels"]
+            return said
+    except urllib.error.HTTPError as error:
+        return {"gateway": str(json.loads(error.read() or b"{}").get("error", {}).get("message", error.code))}
+    except (OSError, ValueError):
+        return {"gateway": "it does not answer; TOLLWAY_URL says where it is"}
 
 
 def rolled() -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
+from gateway.ledger import Entry, calls, latency, lines, misses, replay, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
@@ -28,7 +28,7 @@ from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, column_of, dimensions
-from gateway.ledger.tables import KEYS, LEDGER, entry_of
+from gateway.ledger.tables import AUDIT, BACKTEST, KEYS, LEDGER, entry_of
 from gateway.ledger.verdicts import verdict_json
 from gateway.ledger.watch_tables import ALERTS, STATUS
 
@@ -253,6 +253,14 @@ class Reports:
 
     def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
+        return [calls.timed(entry) for entry in self._run_entries(run_id, team, limit)]
+
+    def run_trace(self, run_id: str, team: str | None = None) -> Json | None:
+        """The same calls as a trace file has them, to be replayed under other policies; None: there is none."""
+        found = list(replay.lines(self._run_entries(run_id, team, MAX_ROWS)))
+        return {"id": run_id, "trace": found} if found else None
+
+    def _run_entries(self, run_id: str, team: str | None, limit: int) -> list[Entry]:
         wanted, query = [run_id], select(C.run).distinct()
         for _ in range(5):      # that deep runs may start runs
             rows = self._reader.read(query.where(C.parent_run.in_(wanted), C.run.not_in(wanted)))[0]
@@ -261,7 +269,7 @@ class Reports:
             wanted += [row["run"] for row in rows]
         found = select(LEDGER).where(C.run.in_(wanted), IS_ATTEMPT).order_by(C.at_us).limit(limit)
         entries = [entry_of(row) for row in self._reader.read(found)[0]]
-        return [calls.timed(entry) for entry in entries if team in (None, entry.team)]
+        return [entry for entry in entries if team in (None, entry.team)]
 
     def decisions(self, part: Slice | None = None, limit: int = 300) -> list[Json]:
         """The latest attempts with what every lane was expected to cost and take: `id, lane, decision`."""
@@ -279,6 +287,12 @@ class Reports:
         query = select(ALERTS.c.detail).order_by(ALERTS.c.at_us.desc()).limit(limit)
         rows = self._reader.read(query if team is None else query.where(ALERTS.c.team == team))[0]
         return [row["detail"] for row in rows]
+
+    def backtests(self, limit: int = 20) -> list[Json]:
+        """Results of `tollway policy backtest --keep`, the latest first: `at_us, actor, title, result`."""
+        query = select(AUDIT).where(AUDIT.c.action == BACKTEST).order_by(AUDIT.c.at_us.desc()).limit(limit)
+        rows = self._reader.read(query)[0]
+        return [{"at_us": row["at_us"], "actor": row["actor"], "title": row["target"], **row["detail"]} for row in rows]
 
     def rolled(self) -> tuple[int, int]:
         """Entries that the roll-ups hold, and when they were last added to, in microseconds."""

@@ -133,6 +133,10 @@ class AuditRow(Tables, table=True):
     detail: dict[str, Any] = Field(default_factory=dict, sa_type=cast(Any, Json))
 
 
+BACKTEST = "policy.backtest"
+"""The action of an audit row that keeps a backtest's result."""
+
+
 class SchemaRow(Tables, table=True):
     """What the releases before migrations looked at; kept so that one of them can still be started on this database."""
 
