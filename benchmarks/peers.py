@@ -128,20 +128,12 @@ def bare(threads: int) -> Run:
     cache = model.cache(8 * blocks_each, BLOCK, torch.float16)
 
     def forward(rows: list[tuple[list[int], int]], decode: bool) -> list[int]:
-        ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        spans, wanted = [], []
+        batch = Batch([], [], [])
         for index, (tokens, start) in enumerate(rows):
             table = list(range(1 + index * blocks_each, 1 + (index + 1) * blocks_each))
-            spans.append(Span(len(ids), len(tokens), start, table, decode))
-            ids += tokens
-            positions += range(start, start + len(tokens))
-            slots += [table[at // BLOCK] * BLOCK + at % BLOCK for at in range(start, start + len(tokens))]
-            wanted.append(len(ids) - 1)
-        padding = [0] * (model.groups.padded(len(ids)) - len(ids))
-        parts = (ids + padding, positions + padding, slots + padding)
-        batch = Batch(*(torch.tensor(part) for part in parts), spans, torch.tensor(wanted))
+            batch.spans.append(Span(len(batch.ids), len(tokens), start, table, decode))
+            batch.ids.extend(tokens)
+            batch.wanted.extend(range(len(batch.ids) - 1, len(batch.ids)))
         return model.forward(batch, cache).argmax(-1).tolist()
 
     def run(prompts: list[list[int]], tokens: int) -> Timed:

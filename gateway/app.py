@@ -2,24 +2,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from traceback import format_exc
 from typing import Any
 
-from litestar import Litestar
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from gateway import caching
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
@@ -35,7 +33,6 @@ from gateway.backends.wire import WireTransport
 from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
-from gateway.core.errors import GatewayError
 from gateway.counting import Counting
 from gateway.holds import Holds
 from gateway.idempotency import Idempotency
@@ -58,6 +55,7 @@ from gateway.pipeline import Pipeline
 from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.kv_events import KvWatch
 from gateway.prefix.shared import SharedIndex
 from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
@@ -69,10 +67,8 @@ from gateway.status_table import StatusTable
 from gateway.upkeep import Upkeep
 from gateway.watch import Watch
 from gateway.watched import StatusJob, bounds_of, channels_of, limits_of
-from gateway.web import admin, books, errors, health, people, routes, watched
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.guard import Limits
-from gateway.web.sign_in import SignIn
 from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
 from router_policies import waiting
@@ -88,15 +84,18 @@ _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
 """The house settles nothing itself."""
 _log = logging.getLogger("tollway")
 
-class Gateway:
-    """The ASGI application; `front` is its door for model calls, once it has started."""
+Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
-    def __init__(self, inner: Litestar, passthrough: Iterable[str], limits: Limits) -> None:
+
+class Gateway:
+    """The ASGI application; `front` is its door for model calls, once it has started, and the site has all other paths."""
+
+    def __init__(self, services: Callable[[], AbstractAsyncContextManager[Services]], settings: Settings) -> None:
         self.front: Front | None = None
         self.services: Services | None = None
-        self.limits = limits
-        self._inner = inner
-        self._passthrough = passthrough
+        self.limits = Limits(settings.max_connections, settings.max_connections_per_address)
+        self._services, self._settings = services, settings
+        self._site: asyncio.Future[Asgi] | None = None
 
     def drain(self) -> None:
         """From now on `/readyz` says no and every answer ends its connection; calls are still taken."""
@@ -104,12 +103,48 @@ class Gateway:
             self.services.draining = self.front.draining = True
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._passthrough):
+        if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._settings.passthrough):
             await self.front(scope, receive, send)
         elif scope["type"] == "websocket":
             await refuse_upgrade(receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
         else:
-            await self._inner(scope, receive, send)
+            assert self._site is not None, "the server begins with a lifespan"
+            site = await asyncio.shield(self._site)
+            await site(scope, receive, send)
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        """From the server's start to its end."""
+        await receive()
+        try:
+            async with self._services() as services:
+                self._open(services)
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+                services.draining = True
+                services.admission.stop()
+        except BaseException:
+            await send({"type": f"lifespan.{'startup' if self.front is None else 'shutdown'}.failed", "message": format_exc()})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _open(self, services: Services) -> None:
+        holds = Holds(services.budgets, services.prices)
+        pipeline = Pipeline(services, holds)
+        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+        services.admission.start()
+        self.services = services
+        self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)
+        self._site = asyncio.ensure_future(asyncio.to_thread(_load_site, services))
+
+
+def _load_site(services: Services) -> Asgi:
+    from gateway.web import site
+
+    built = site.build(services)
+    gc.freeze()  # as `serve` does with what is there before
+    return built
 
 
 def build(
@@ -120,44 +155,10 @@ def build(
     `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises. `seat`: this process is one of
     several workers, and what there may be only one of is at the house.
     """
-    policies = PolicyStore(settings.policies)
-    book = prices.load(settings.prices)
-    @asynccontextmanager
-    async def lifespan(app: Litestar) -> AsyncIterator[None]:
-        async with _services(settings, policies, book, transport, demo_team, seat) as services:
-            holds = Holds(services.budgets, services.prices)
-            pipeline = Pipeline(services, holds)
-            servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
-            gateway.services = services
-            services.admission.start()
-            gateway.front = Front(servers, services.keys, services.metrics, settings.max_body_bytes)
-            app.state.services, sign_in.people = services, services.people
-            yield
-            services.draining = True
-            services.admission.stop()
-
-    sign_in = SignIn(settings.login)
-    inner = Litestar(
-        route_handlers=[
-            *health.HANDLERS, *routes.HANDLERS, *admin.HANDLERS, *people.HANDLERS, *books.HANDLERS, *watched.HANDLERS,
-        ],
-        lifespan=[lifespan],
-        guards=[sign_in],
-        state=State({}),
-        exception_handlers={
-            GatewayError: errors.on_gateway_error,
-            DBAPIError: errors.on_database_error,
-            OSError: errors.on_database_error,
-            PoolTimeout: errors.on_database_error,
-            HTTPException: errors.on_http_error,
-            Exception: errors.on_any_error,
-        },
-        openapi_config=None,
-        logging_config=None,
-    )
-
-    gateway = Gateway(inner, settings.passthrough, Limits(settings.max_connections, settings.max_connections_per_address))
-    return gateway
+    policies, book = PolicyStore(settings.policies), prices.load(settings.prices)
+    if seat is not None:
+        import gateway.web.site  # noqa: F401 - before the workers are forked, so that they share it
+    return Gateway(lambda: _services(settings, policies, book, transport, demo_team, seat), settings)
 
 
 async def check(settings: Settings) -> None:
@@ -350,6 +351,9 @@ async def _services(
         watch = Watch(stores.ring, stores.table, known, stores.people, remembered)
         wire = transport or WireTransport()
         upstream = Upstream(wire)
+        fleet, index = Fleet(settings, _rates_of(book)), PrefixIndex(settings.prefix_index_mb << 20)
+        kv = KvWatch(index)
+        live = Live(settings, fleet, wire, kv.told)
         services = Services(
             settings=settings,
             keys=stores.ring,
@@ -362,7 +366,8 @@ async def _services(
             idempotency=Idempotency(stores.memory),
             progress=ProgressNotes(stores.journal),
             policies=policies,
-            fleet=Fleet(settings, _rates_of(book)),
+            fleet=fleet,
+            live=live,
             upstream=upstream,
             prices=book,
             budgets=stores.budgets,
@@ -372,7 +377,8 @@ async def _services(
             metrics=Metrics(),
             salt=pepper,
             planner=Planner(caching.rates_of(book)),
-            index=PrefixIndex(settings.prefix_index_mb << 20),
+            index=index,
+            kv=kv,
             misses=Misses(History(settings.explain_mb << 20)),
             learnt=_learnt(settings.data),
             house=stores.house,
@@ -384,7 +390,6 @@ async def _services(
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()
-        live = Live(settings, services.fleet, wire)
         live.start()
         sharing = None
         if settings.redis_url is not None:

@@ -251,6 +251,8 @@ class Booking(msgspec.Struct, kw_only=True):
                 entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
                 body=self.plan.call.body if target.cache_salt else None,
             )
+            if target.pool in via.live.feeds:
+                via.kv.learnt(entry.team, target.pool, chain, self.plan.call.body)
             via.misses.remember(
                 Answered(
                     id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,

@@ -1,17 +1,49 @@
-"""The `tollway` command: one small function per command, the work is done elsewhere."""
+"""The `tollway` command: one small function per command, the work is done elsewhere, and loaded when it is asked for."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from gateway import serve as serving
-from gateway import up as whole
-from gateway.commands import alerts, budgets, db, keys, policy, prices, reconcile, report, rerate, sensitivity, users
-from gateway.demo import command as demo
+_ELSEWHERE: Mapping[str, str] = {
+    "demo": "gateway.demo:command",
+    "alerts": "gateway.commands.alerts:group",
+    "budgets": "gateway.commands.budgets:group",
+    "db": "gateway.commands.db:group",
+    "keys": "gateway.commands.keys:group",
+    "policy": "gateway.commands.policy:group",
+    "sensitivity": "gateway.commands.sensitivity:group",
+    "prices": "gateway.commands.prices:group",
+    "config": "gateway.commands.prices:config_group",
+    "reconcile": "gateway.commands.reconcile:reconcile",
+    "report": "gateway.commands.report:report",
+    "why": "gateway.commands.report:why",
+    "rerate": "gateway.commands.rerate:rerate",
+    "users": "gateway.commands.users:users",
+    "projects": "gateway.commands.users:projects",
+    "audit": "gateway.commands.users:audit",
+}
+"""Command -> module and name. `serve` starts in half the time for not loading what the others need."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """The commands of this file, and those of `_ELSEWHERE`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, name = _ELSEWHERE[cmd_name].split(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tollway")
 def main() -> None:
     """Tollway: a gateway for LLM calls that keeps prefix caches warm, prices waiting, and weighs what was used.
@@ -32,6 +64,8 @@ def serve(
     config: Path | None, host: str, port: int, workers: int, data: Path | None, embedded: str | None, demo_team: str | None
 ) -> None:
     """Run the gateway alone, in front of the backends of tollway.yaml."""
+    from gateway import serve as serving
+
     if config is None and (Path("tollway.yaml").is_file() or embedded is None):
         config = Path("tollway.yaml")
     serving.run(serving.read_settings(config, data, embedded), host, port, demo_team, workers)
@@ -49,6 +83,8 @@ def up(
     config: Path | None, host: str, port: int, dashboard_port: int, data: Path, no_dashboard: bool, threads: int | None
 ) -> None:
     """The whole product on one machine: embedded engine, gateway, dashboard. Ctrl-C stops all."""
+    from gateway import up as whole
+
     if config is None and Path("tollway.yaml").is_file():
         config = Path("tollway.yaml")
     whole.run(
@@ -62,23 +98,6 @@ def up(
         )
     )
 
-
-main.add_command(demo)
-main.add_command(alerts.group)
-main.add_command(budgets.group)
-main.add_command(db.group)
-main.add_command(keys.group)
-main.add_command(policy.group)
-main.add_command(sensitivity.group)
-main.add_command(prices.group)
-main.add_command(prices.config_group)
-main.add_command(reconcile.reconcile)
-main.add_command(report.report)
-main.add_command(report.why)
-main.add_command(rerate.rerate)
-main.add_command(users.users)
-main.add_command(users.projects)
-main.add_command(users.audit)
 
 if __name__ == "__main__":
     main()

@@ -20,6 +20,9 @@ from gateway import caching, deadlines, dialects
 from gateway.admission import is_patient
 from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.backends import media
+from gateway.backends.engines.figures import Intent
+from gateway.backends.engines.live import urgency
+from gateway.backends.fleet import Target
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
 from gateway.core import levers
@@ -297,8 +300,8 @@ class Pipeline:
             predicted_read_tokens=predicted,
         )
         set_fields = dict(target.set_fields)
-        if target.cache_salt:
-            set_fields["cache_salt"] = cache_salt(via.salt, plan.call.tenant.team)
+        if via.live.watches or target.cache_salt:
+            booking.target = target = via.live.prepare(target, self._intent(plan, target), set_fields)
         if plan.output_cap is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = plan.output_cap
         attempt = Attempt(
@@ -326,6 +329,14 @@ class Pipeline:
             via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
         ) as attempt.begun:
             await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
+
+    def _intent(self, plan: Plan, target: Target) -> Intent:
+        """What an engine of one's own is told beside the prompt."""
+        tenant, klass = plan.call.tenant, plan.decision.klass
+        return Intent(
+            salt=cache_salt(self._via.salt, tenant.team) if target.cache_salt else None,
+            urgency=urgency(klass.value_usd_per_hour), session=plan.chain.session, team=tenant.team, objective=klass.name,
+        )  # fmt: skip
 
     async def _send(
         self, plan: Plan, policy: Policy, ranked: Ranked, booking: Booking, attempt: Attempt, set_fields: dict[str, Any],

@@ -71,7 +71,8 @@ def embedded(url: str) -> BackendSettings:
         for name, prior in EMBEDDED_PRIORS.items()
     }
     return BackendSettings(
-        dialect="openai", url=url, models={EMBEDDED_MODEL: ModelSettings()}, lanes=lanes, cache_salt=True
+        dialect="openai", url=url, models={EMBEDDED_MODEL: ModelSettings()}, lanes=lanes, cache_salt=True,
+        kv_events="/kv_events",
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
 from gateway.admission import Admission
+from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
@@ -27,6 +28,7 @@ from gateway.normalize import Memory
 from gateway.people_table import PeopleTable
 from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
+from gateway.prefix.kv_events import KvWatch
 from gateway.progress import ProgressNotes
 from gateway.settings import Settings
 from gateway.watch import Watch
@@ -58,7 +60,11 @@ class Services:
     """Secret from which cache salts are made."""
     planner: Planner
     forms: Memory = field(default_factory=Memory)
+    live: Live
+    """Engines of one's own."""
     index: PrefixIndex = field(default_factory=PrefixIndex)
+    kv: KvWatch
+    """What those engines say of their caches, for the index."""
     misses: Misses = field(default_factory=Misses)
     traffic: Traffic = field(default_factory=Traffic)
     trials: Trials = field(default_factory=Trials)

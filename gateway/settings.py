@@ -90,6 +90,8 @@ class ModelSettings(_Part):
 
 EngineName = Literal["embedded", "vllm", "sglang", "tensorrt-llm", "llama.cpp", "ray-serve-llm", "llm-d", "dynamo"]
 
+KNOW_NO_SALT = ("llama.cpp", "dynamo")
+
 
 class BackendSettings(_Part):
     """An address, a key, a dialect and models."""
@@ -125,13 +127,25 @@ class BackendSettings(_Part):
     )
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
     engine: EngineName | None = Field(
-        None, description="which model server it is: its load is then asked for twice a second and weighed in decisions"
+        None,
+        description="which model server it is: its load is then asked for twice a second and weighed in decisions, and calls "
+        "carry their urgency where the server was found to take it",
+    )
+    kv_events: str | None = Field(
+        None, pattern=r"^(tcp://[^/\s]+:\d+|/\S*)$",
+        description="where it publishes what its cache holds: tcp://HOST:PORT (vLLM, SGLang), or a path under its root: "
+        "/kv_events (embedded), /kv_cache_events (TensorRT-LLM)",
+    )  # fmt: skip
+    kv_replay: str | None = Field(
+        None, pattern=r"^tcp://[^/\s]+:\d+$", description="where events that were missed can be asked for: its replay_endpoint"
     )
 
     @model_validator(mode="after")
     def _fits(self) -> BackendSettings:
         if not self.models and self.dialect != "other":
             raise ValueError("models: name at least one model")
+        if self.cache_salt and self.engine in KNOW_NO_SALT:
+            raise ValueError(f"cache_salt: {self.engine} knows no salt, so teams would share its prefix cache; leave it out")
         for api in self.speaks or ():
             spoken = self.dialect != "other" and (api in APIS_OF["anthropic"]) == (self.dialect == "anthropic")
             if not spoken and api not in STORES:

@@ -6,6 +6,7 @@ that hangs up is noticed at once, also before the first token, so that its block
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 _MOST_BODY = 16 << 20
 _EVENTS_EVERY_S = 0.05
 _EVENTS_A_WRITE = 500
+_SILENT_S = 15.0
 _JSON = (b"content-type", b"application/json")
 
 
@@ -195,7 +197,7 @@ class App:
         pool = self.engine.scheduler.pool
         last = dict(scope["headers"]).get(b"last-event-id", b"")
         sequence = int(last) + 1 if last.isdigit() and len(last) < 20 else -1
-        gone = asyncio.create_task(_gone(receive))
+        gone, said = asyncio.create_task(_gone(receive)), time.monotonic()
         await _start(send, 200, [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")])
         try:
             while not gone.done():
@@ -203,8 +205,12 @@ class App:
                 for start in range(0, len(events), _EVENTS_A_WRITE):
                     data = b"".join(_event_frame(event) for event in events[start : start + _EVENTS_A_WRITE])
                     await send({"type": "http.response.body", "body": data, "more_body": True})
+                now = time.monotonic()
                 if events:
-                    sequence = events[-1].sequence + 1
+                    sequence, said = events[-1].sequence + 1, now
+                elif now - said > _SILENT_S:
+                    await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
+                    said = now
                 await asyncio.wait([gone], timeout=_EVENTS_EVERY_S)
         finally:
             gone.cancel()

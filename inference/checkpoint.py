@@ -17,7 +17,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from inference.gguf import BadValue, MissingKey, Truncated
+from inference.gguf import BadValue, MissingKey, Quantized, Truncated
 from inference.linear import Matrix
 from inference.tokenizer import PATTERNS
 from inference.weights import ModelConfig, RopeScaling
@@ -60,6 +60,10 @@ class SafetensorsWeights:
 
     def matrix(self, *names: str) -> Matrix:
         return Matrix(torch.cat([self._turned(name) for name in names]))
+
+    def quantized(self, *names: str) -> Quantized | None:
+        """Folders hold plain numbers."""
+        return None
 
     def _turned(self, name: str) -> Tensor:
         found = self._load(name)

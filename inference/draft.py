@@ -30,16 +30,7 @@ class DraftModel:
     def forward(self, table: Sequence[int], tokens: Sequence[int], start: int) -> int:
         """Compute tokens from position `start` on; the likeliest next one."""
         count = len(tokens)
-        places = torch.arange(start, start + count)
-        slots = torch.tensor(table)[places // BLOCK] * BLOCK + places % BLOCK
-        padding = torch.zeros(self.model.groups.padded(count) - count, dtype=torch.int64)
-        batch = Batch(
-            torch.cat((torch.tensor(tokens), padding)),
-            torch.cat((places, padding)),
-            torch.cat((slots, padding)),
-            [Span(0, count, start, table, decode=count == 1)],
-            torch.tensor([count - 1]),
-        )
+        batch = Batch(list(tokens), [Span(0, count, start, table, decode=count == 1)], [count - 1])
         return int(self.model.forward(batch, self._cache).argmax())
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 
 from inference.attention import Span
@@ -307,31 +306,15 @@ class Engine:
             row += rows
 
     def _batch(self, works: Sequence[Work]) -> Batch:
-        """Flat rows of all works, padded; wanted are the newest token's row and those of the drafts."""
-        ids: list[int] = []
-        positions: list[int] = []
-        slots: list[np.ndarray] = []
-        spans: list[Span] = []
-        wanted: list[int] = []
+        """Flat rows of all works; wanted are the newest token's row and those of the drafts."""
+        batch = Batch([], [], [])
         for work in works:
-            row, count = len(ids), len(work.tokens)
-            places = np.arange(work.start, work.start + count)
-            table = np.array(work.request.table, np.int64)
-            slots.append(table[places // BLOCK] * BLOCK + places % BLOCK)
-            spans.append(Span(row, count, work.start, work.request.table, work.decode))
-            ids += work.tokens
-            positions += places.tolist()
+            row, count = len(batch.ids), len(work.tokens)
+            batch.spans.append(Span(row, count, work.start, work.request.table, work.decode))
+            batch.ids.extend(work.tokens)
             if work.samples:
-                wanted += range(row + count - 1 - len(work.drafts), row + count)
-        padding = [0] * (self.model.groups.padded(len(ids)) - len(ids))
-        slots.append(np.zeros(len(padding), np.int64))
-        return Batch(
-            torch.tensor(ids + padding),
-            torch.tensor(positions + padding),
-            torch.from_numpy(np.concatenate(slots)),
-            spans,
-            torch.tensor(wanted, dtype=torch.int64),
-        )
+                batch.wanted.extend(range(row + count - 1 - len(work.drafts), row + count))
+        return batch
 
     def _finish_work(self, work: Work, logits: torch.Tensor, best: list[int], now: float) -> None:
         """Draw, cut at what ends the answer, commit, deliver."""

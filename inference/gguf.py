@@ -64,12 +64,12 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Q41:
-    """A Q4_1 matrix taken apart: weight = q * d + m, with one d and m for 32 neighbours of a row."""
+class Quantized:
+    """A matrix taken apart: weight = q * d + m (Q4_1) or q * d (Q8_0), with one d and m for 32 neighbours of a row."""
 
-    q: Bytes
+    q: Bytes | npt.NDArray[np.int8]
     d: Floats
-    m: Floats
+    m: Floats | None = None
 
 
 class GGUF:
@@ -100,16 +100,18 @@ class GGUF:
         info = self.info(name)
         return _DEQUANTIZE[info.kind](self.raw(name)).reshape(info.shape)
 
-    def q41(self, name: str) -> Q41:
-        """A Q4_1 matrix as nibbles, scales and minima, for kernels that eat them directly."""
+    def quantized(self, name: str) -> Quantized | None:
+        """A Q4_1 or Q8_0 matrix as it lies in the file, for kernels that eat it so; None if it is neither."""
         info = self.info(name)
-        if info.kind != "Q4_1" or len(info.shape) != 2:
-            raise BadValue(f"{name!r} is {info.kind}, not a Q4_1 matrix")
+        if info.kind not in ("Q4_1", "Q8_0") or len(info.shape) != 2:
+            return None
         rows, columns = info.shape
-        blocks = self.raw(name).reshape(-1, 20)
-        d = blocks[:, 0:2].copy().view(np.float16).astype(np.float32).reshape(rows, -1)
-        m = blocks[:, 2:4].copy().view(np.float16).astype(np.float32).reshape(rows, -1)
-        return Q41(_nibbles(blocks[:, 4:]).reshape(rows, columns), d, m)
+        blocks = self.raw(name).reshape(rows * columns // 32, -1)
+        d = _f16(blocks[:, 0:2]).reshape(rows, -1)
+        if info.kind == "Q8_0":
+            return Quantized(blocks[:, 2:].copy().view(np.int8).reshape(rows, columns), d)
+        m = _f16(blocks[:, 2:4]).reshape(rows, -1)
+        return Quantized(_nibbles(blocks[:, 4:]).reshape(rows, columns), d, m)
 
 
 def read_gguf(path: Path | str) -> GGUF:

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inference.gguf import Q41
+from inference.gguf import Quantized
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ _INT4_GROUP = 32
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight [out, in]: dense float32, and a way to its Q4_1 blocks where the file has them."""
+    """A weight [out, in]: dense float32, and a way to its quantized blocks where the file has them."""
 
     dense: Tensor
-    q41: Callable[[], Q41] | None = None
+    quantized: Callable[[], Quantized | None] = lambda: None
 
 
 class KindUnavailable(RuntimeError):
@@ -208,9 +208,9 @@ def _bf16(matrix: Matrix) -> Product:
 
 def _int4(matrix: Matrix) -> Product:
     """Q4_1 without re-quantizing: the kernel computes (q - 8) * scale + zero, so zero = m + 8 d. Others stay fp16."""
-    if matrix.q41 is None:
+    blocks = matrix.quantized()
+    if blocks is None or blocks.m is None:
         return _fp16(matrix)
-    blocks = matrix.q41()
     q = torch.from_numpy(blocks.q).to(torch.int32)
     d, m = torch.from_numpy(blocks.d), torch.from_numpy(blocks.m)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q, 1)

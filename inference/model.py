@@ -1,11 +1,15 @@
 """The llama forward pass over one flat list of tokens from any number of sequences.
 
-Rows of different requests share every matrix product; only attention looks at them apart. The rows come padded to a
-count that keeps their bits independent of each other (see `linear`); padding rows write to the null block.
+Rows that decode go through the compiled step (`native`) where there is one. All others share every matrix product in
+torch, padded to a count that keeps their bits independent of each other (see `linear`); only attention looks at them
+apart. Padding rows write to the null block.
 """
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,18 +17,22 @@ from torch import Tensor
 from inference.attention import Attention, Span
 from inference.cache import Heads, KVCache
 from inference.linear import Choice, Linear, RowGroups, choose
+from inference.native import NativeStep, Unavailable
 from inference.weights import ModelConfig, Weights
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step: token ids, their positions, the cache slot each writes, spans to attend, rows whose logits matter."""
+    """One step: token ids, the spans they belong to, and the rows whose logits matter.
 
-    ids: Tensor
-    positions: Tensor
-    slots: Tensor
+    Spans that decode come first, and all their rows matter.
+    """
+
+    ids: list[int]
     spans: list[Span]
-    wanted: Tensor
+    wanted: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +55,16 @@ class Llama:
         self.heads = Heads(config.heads, config.kv_heads, config.head_size)
         self.choice = _choose(weights, kind)
         self.attention = Attention(self.heads, config.context)
-        self.exact = self.choice.groups.exact and self.attention.exact
+        self._rotary = _rotary(config)
+        self.native = self._compile(weights) if kind == "auto" else None
+        self.exact = self.choice.groups.exact and (self.attention.exact or self.native is not None)
         self._layers = [self._layer(weights, index) for index in range(config.layers)]
         embedding = weights.matrix("token_embd.weight")
-        head = weights.matrix("output.weight") if weights.has("output.weight") else embedding
-        self._head = Linear(head, self.choice.kind, self.groups)
         self._embedding = embedding.dense if self.choice.kind == "fp32" else embedding.dense.half()
         self._norm = weights.vector("output_norm.weight")
-        self._rotary = _rotary(config)
+        if self.native is None:
+            head = weights.matrix("output.weight") if weights.has("output.weight") else embedding
+            self._head = Linear(head, self.choice.kind, self.groups)
 
     @property
     def groups(self) -> RowGroups:
@@ -67,10 +77,26 @@ class Llama:
 
     def forward(self, batch: Batch, cache: KVCache) -> Tensor:
         """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
+        if self.native is None or not self.native.takes(cache):
+            return self._forward(batch, cache)
+        decode = [span for span in batch.spans if span.decode]
+        rows = sum(span.count for span in decode)
+        if not rows:
+            return self._forward(batch, cache)
+        logits = self.native.decode(self._embed(batch.ids[:rows]), decode, cache)
+        if rows == len(batch.ids):
+            return logits
+        spans = [replace(span, row=span.row - rows) for span in batch.spans[len(decode) :]]
+        rest = Batch(batch.ids[rows:], spans, [row - rows for row in batch.wanted if row >= rows])
+        return torch.cat((logits, self._forward(rest, cache)))
+
+    def _forward(self, batch: Batch, cache: KVCache) -> Tensor:
         eps, width, heads = self.config.eps, (self.config.width,), self.heads
         turned = heads.query + heads.key
-        x = self._embedding[batch.ids].float()
-        turns = self._turns(batch.positions)
+        padding = [0] * (self.groups.padded(len(batch.ids)) - len(batch.ids))
+        x = self._embed(batch.ids + padding)
+        positions, slots = _places(batch.spans, len(x), cache.block_size)
+        turns = self._turns(positions)
         plan = self.attention.plan(batch.spans, cache)
         for index, layer in enumerate(self._layers):
             rows = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
@@ -80,7 +106,7 @@ class Llama:
             if layer.head_norm is not None:
                 rows[:, :turned] = F.rms_norm(rows[:, :turned], (heads.size,), None, eps) * layer.head_norm
             torch.view_as_complex(rows[:, :turned].view(len(x), turned, heads.size // 2, 2)).mul_(turns)
-            cache.write(index, batch.slots, rows[:, heads.query :])
+            cache.write(index, slots, rows[:, heads.query :])
             x += layer.out(self.attention(index, rows[:, : heads.query], cache, plan))
             gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
             x += layer.down(F.silu(gate).mul_(up))
@@ -91,8 +117,24 @@ class Llama:
         rows = x.shape[0]
         if not rows:
             return x.new_empty(0, self.config.vocabulary)
+        if self.native is not None:
+            return self.native.head(x)
         x = F.pad(x, (0, 0, 0, self.groups.padded(rows) - rows))
         return self._head(F.rms_norm(x, (self.config.width,), self._norm, self.config.eps))[:rows]
+
+    def _embed(self, ids: list[int]) -> Tensor:
+        return self._embedding[torch.tensor(ids)].float()
+
+    def _compile(self, weights: Weights) -> NativeStep | None:
+        """The compiled decode step, if this machine and these weights allow it; the report says why not."""
+        try:
+            native = NativeStep(self.config, weights, torch.view_as_real(self._rotary))
+        except Unavailable as error:
+            log.warning("decode by torch: no native step: %s", error)
+            self.choice.report["native decode"] = f"unavailable: {error}"
+            return None
+        self.choice.report["native decode"] = "exact, weights as the file has them"
+        return native
 
     def _turns(self, positions: Tensor) -> Tensor:
         """What to multiply queries and keys with, as complex pairs: the rotation, and for queries the scale as well."""
@@ -139,6 +181,16 @@ def _choose(weights: Weights, kind: str) -> Choice:
         weights.matrix("blk.0.ffn_down.weight"),
     ]
     return choose(kind, samples)
+
+
+def _places(spans: Sequence[Span], rows: int, block_size: int) -> tuple[Tensor, Tensor]:
+    """Each row's position, and the cache slot it writes; what belongs to no span goes to the null block."""
+    positions, slots = np.zeros((2, rows), np.int64)
+    for span in spans:
+        at = np.arange(span.position, span.position + span.count)
+        positions[span.row : span.row + span.count] = at
+        slots[span.row : span.row + span.count] = np.array(span.table)[at // block_size] * block_size + at % block_size
+    return torch.from_numpy(positions), torch.from_numpy(slots)
 
 
 def _rotary(config: ModelConfig) -> Tensor:

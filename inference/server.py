@@ -25,7 +25,7 @@ from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
 from inference.draft import DraftModel
 from inference.engine import Engine
-from inference.gguf import BadValue, GGUFError, read_gguf
+from inference.gguf import BadValue, GGUFError, NotGGUF, Truncated, read_gguf
 from inference.linear import KINDS, KindUnavailable
 from inference.model import Llama
 from inference.tokenizer import CHATML, Tokenizer
@@ -46,7 +46,7 @@ def main() -> None:
     try:
         served = load(options)
     except (GGUFError, KindUnavailable, OSError) as error:
-        sys.exit(f"cannot load the model: {error}")
+        sys.exit(f"cannot load the model {options.model or ''}: {error}\n{_way_out(error)}")
     listener = socket.create_server((options.host, options.port), backlog=256)
     served.engine.start()
     config = uvicorn.Config(
@@ -58,6 +58,24 @@ def main() -> None:
         pass
     finally:
         served.engine.stop()
+
+
+def _way_out(error: Exception) -> str:
+    match error:
+        case Truncated():
+            return "The file is damaged or was cut short: fetch it again."
+        case NotGGUF():
+            return "--model takes a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and safetensors."
+        case KindUnavailable():
+            return "--weights auto takes a kind that works here; fp32 always does."
+        case GGUFError():
+            return (
+                "This engine runs llama GGUF files (F32, F16, BF16, Q4_0, Q4_1, Q8_0) and Llama, Qwen2 and Qwen3 checkpoints, "
+                "with a known chat template (--chat-format chatml for others like it); for the rest see docs/engine.md on "
+                "putting another engine in its place."
+            )
+        case _:
+            return "--model must name a file or folder that can be read."
 
 
 def load(options: argparse.Namespace) -> Served:

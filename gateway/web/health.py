@@ -39,6 +39,7 @@ def readyz(state: State) -> Response[dict[str, object]]:
     stopped = services.journal.spool.refusal
     if stopped:
         notes.append(f"journal: {stopped}; no new call is taken")
+    notes += services.live.notes()
     ready = not services.draining and not stopped
     if services.draining:
         notes.append("draining: the process is about to stop")

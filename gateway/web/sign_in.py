@@ -27,8 +27,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class SignIn:
     """The first of Litestar's guards: finds out which person asks, if one does; before a body is looked at."""
 
-    def __init__(self, settings: LoginSettings) -> None:
-        self.people = People()
+    def __init__(self, settings: LoginSettings, people: People) -> None:
+        self._people = people
         self._tokens: Tokens | None = None
         if settings.oidc_issuer is not None:
             from gateway.access.oidc import Tokens  # its cryptography takes a tenth of a second of a start that needs none
@@ -46,9 +46,9 @@ class SignIn:
             return
         if self._tokens is not None and shown is not None and shown.count(".") == 2:
             subject = await self._tokens.subject(shown)
-            request.scope["state"][PERSON] = self.people.find(self._tokens.issuer, subject)
+            request.scope["state"][PERSON] = self._people.find(self._tokens.issuer, subject)
         elif self._header is not None and (subject := request.headers.get(self._header, "").strip()) and self._proxied(request):
-            request.scope["state"][PERSON] = self.people.find(PROXY, subject)
+            request.scope["state"][PERSON] = self._people.find(PROXY, subject)
 
     def _proxied(self, request: ASGIConnection[Any, Any, Any, Any]) -> bool:
         try:

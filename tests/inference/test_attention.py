@@ -64,21 +64,25 @@ def test_both_ways_are_the_textbooks(position: int, count: int) -> None:
     want = _naive(q, position, pages.kv[0])
     for decode in (False, True) if count < 20 else (False,):
         torch.testing.assert_close(pages.attend(attention, [(0, q, decode)])[0], want, atol=2e-5, rtol=1e-4)
+        blockwise = pages.attend(Attention(HEADS, 512, most_keys=64), [(0, q, decode)])[0]
+        torch.testing.assert_close(blockwise, want, atol=2e-5, rtol=1e-4)
 
 
-def test_a_mixed_step_is_the_sum_of_its_parts() -> None:
+@pytest.mark.parametrize("most_keys", [512, 128, 64])
+def test_a_mixed_step_is_the_sum_of_its_parts(most_keys: int) -> None:
     """Sequences of any lengths, decoding, verifying and in prefill, each attend their own keys only."""
     lengths, counts = (1, 40, 70, 300, 299, 130, 17), (1, 1, 5, 1, 3, 90, 1)
-    pages, attention, qs = _Pages(*lengths), Attention(HEADS, 512), _queries(*counts)
+    pages, attention, qs = _Pages(*lengths), Attention(HEADS, 512, most_keys), _queries(*counts)
     parts = [(index, q, len(q) < 20) for index, q in enumerate(qs)]
     for (index, q, _), out in zip(parts, pages.attend(attention, parts), strict=True):
         want = _naive(q, lengths[index] - len(q), pages.kv[index])
         torch.testing.assert_close(out, want, atol=2e-5, rtol=1e-4)
 
 
-def test_a_rows_bits_do_not_depend_on_its_company() -> None:
-    """One row or many, any chunking, any neighbours: bit for bit the same."""
-    attention, (q,) = Attention(HEADS, 512), _queries(150)
+@pytest.mark.parametrize("most_keys", [512, 64])
+def test_a_rows_bits_do_not_depend_on_its_company(most_keys: int) -> None:
+    """One row or many, any chunking, any neighbours, keys at once or block by block: bit for bit the same."""
+    attention, (q,) = Attention(HEADS, 512, most_keys), _queries(150)
     whole = _Pages(170).attend(attention, [(0, q, False)])[0]
     for start, end in ((0, 1), (3, 50), (40, 150), (149, 150)):
         pages = _Pages(170)

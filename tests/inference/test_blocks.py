@@ -52,12 +52,12 @@ def test_nothing_is_lost_under_any_use(blocks: int, chance: random.Random, colli
     tables: list[list[int]] = []
     seen: dict[bytes, tuple[int, ...]] = {}
     for _ in range(60):
+        held, now = {pool._entries[b].block_hash for table in tables for b in table if b in pool._entries}, len(pool.events)
         if tables and chance.random() < 0.45:
             pool.release(tables.pop(chance.randrange(len(tables))))
         elif chance.random() < 0.03:
-            held = {block for table in tables for block in table}
             pool.clear()
-            assert pool.counts().held == len(held)
+            assert pool.counts().held == len({block for table in tables for block in table})
             for table in tables:
                 pool.release(table)
             tables.clear()
@@ -66,6 +66,8 @@ def test_nothing_is_lost_under_any_use(blocks: int, chance: random.Random, colli
             if (held_now := _hold(pool, chance.choice("ab"), content)) is not None:
                 tables.append(held_now[0])
         _check(pool, tables)
+        evicted = {event.block_hash for event in list(pool.events)[now:] if isinstance(event, BlockRemoved)}
+        assert not held & evicted, "a block that somebody holds was evicted"
     for sequence, event in enumerate(pool.events):
         assert event.sequence == sequence
         match event:

@@ -121,6 +121,6 @@ def test_the_real_file(model_file: GGUF) -> None:
     """The bundled model has the tensors we know, and raw blocks say the same as the dequantizer."""
     kinds = [info.kind for info in model_file.tensors.values()]
     assert (kinds.count("Q4_1"), kinds.count("Q8_0"), kinds.count("F32")) == (210, 1, 61)
-    parts = model_file.q41("blk.3.ffn_down.weight")
+    parts = model_file.quantized("blk.3.ffn_down.weight")
     whole = parts.q * np.repeat(parts.d, 32, 1) + np.repeat(parts.m, 32, 1)
     assert np.array_equal(whole.astype(np.float32), model_file.dequantize("blk.3.ffn_down.weight"))

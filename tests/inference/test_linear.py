@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from inference.gguf import Q41
+from inference.gguf import Quantized
 from inference.linear import KINDS, KindUnavailable, Linear, Matrix, RowGroups, choose
 
 
@@ -17,7 +17,7 @@ def _matrix(rows: int = 96, columns: int = 64) -> Matrix:
     d = (chance.random((rows, columns // 32)) * 0.02).astype(np.float16).astype(np.float32)
     m = -8 * d
     dense = q * np.repeat(d, 32, 1) + np.repeat(m, 32, 1)
-    return Matrix(torch.from_numpy(dense.astype(np.float32)), lambda: Q41(q, d, m))
+    return Matrix(torch.from_numpy(dense.astype(np.float32)), lambda: Quantized(q, d, m))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -91,6 +91,8 @@ class _Rig:
         assert sum(pool.references(block) for block in range(1, pool.blocks + 1)) == sum(map(len, tables))
         assert counts.held == len({block for table in tables for block in table})
         assert all(not request.table for request in self.requests if request not in running)
+        holders = {(block, request.salt) for request in running for block in request.table}
+        assert len(holders) == counts.held, "two teams hold one block"
 
 
 @settings(max_examples=120, deadline=None)

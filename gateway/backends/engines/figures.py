@@ -48,6 +48,8 @@ class Load:
 class Capabilities:
     """What a server was found to do; False where it may need a flag (`Engine.flags` has it)."""
 
+    answers: bool = False
+    """Whether it gave an answer to the first call; if not, nothing else was found out."""
     cached_tokens: bool = False
     priority: bool = False
     salt: bool = False

@@ -76,8 +76,9 @@ async def probe(engine: Engine, fetch: Fetch, model: str) -> Capabilities:
     watch = Watch(engine=engine, fetch=fetch)
     await watch.look()
     return Capabilities(
-        cached_tokens=cached, priority=priority, salt=engine.salt_field is not None, load=watch.load() is not None
-    )
+        answers=status == 200, cached_tokens=cached, priority=priority, salt=engine.salt_field is not None,
+        load=watch.load() is not None,
+    )  # fmt: skip
 
 
 def _cached_tokens(answer: bytes) -> int | None:

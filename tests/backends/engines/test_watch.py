@@ -66,8 +66,8 @@ def _server(*, details: bool, priority: bool, metrics: bool) -> Fetch:
 
 async def test_a_probe_finds_what_flags_are_set() -> None:
     """Cached tokens that are not told are a missing capability, not a 0; a refused priority is one that is never sent."""
-    everything = Capabilities(cached_tokens=True, priority=True, salt=True, load=True)
+    everything = Capabilities(answers=True, cached_tokens=True, priority=True, salt=True, load=True)
     assert await probe(VLLM, _server(details=True, priority=True, metrics=True), "m") == everything
     bare = await probe(VLLM, _server(details=False, priority=False, metrics=False), "m")
-    assert bare == Capabilities(salt=True)
+    assert bare == Capabilities(answers=True, salt=True)
     assert all(VLLM.flags[name] for name in ("cached_tokens", "priority"))

@@ -1,0 +1,96 @@
+"""Engines of one's own behind the gateway: what they are told with a call, and what their word on their cache does."""
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.build import PLAIN, Gateway, chat_body
+from tests.upstream import until
+
+METRICS = (Path(__file__).parents[1] / "wire" / "engines" / "vllm-0.33.txt").read_bytes()
+CLASSES = {"client_may": {"class": True}, "cache": {"hold_out": 0}}
+
+
+class _Vllm(ThreadingHTTPServer):
+    """As vLLM answers, with its flags set or not: an unknown priority is an error, and cached tokens are told only if asked for."""
+
+    def __init__(self, flags: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.flags, self.calls = flags, list[tuple[dict[str, Any], dict[str, str]]]()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Vllm
+
+    def do_GET(self) -> None:
+        self._say(200, METRICS)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if body.get("priority") and not self.server.flags:
+            self._say(400, b'{"error": {"message": "Got priority but priority scheduling is not enabled."}}')
+            return
+        self.server.calls.append((body, {name.lower(): value for name, value in self.headers.items()}))
+        usage: dict[str, Any] = {"prompt_tokens": 9, "completion_tokens": 1}
+        if self.server.flags:
+            usage["prompt_tokens_details"] = {"cached_tokens": 0}
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+        self._say(200, json.dumps({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}).encode())
+
+    def _say(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def _behind(folder: Path, url: str, **fields: Any) -> Iterator[Gateway]:
+    backend = {"dialect": "openai", "url": f"{url}/v1", "models": ["m"], "cache_salt": True, "connect_timeout_ms": 20_000, **fields}
+    with Gateway(folder, {"backends": {"own": backend}}, {"a": {**PLAIN, **CLASSES}, "b": {**PLAIN, **CLASSES}}) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("flags", [True, False], ids=["flags set", "no flags"])
+def test_an_engine_is_told_salt_session_and_urgency(tmp_path: Path, flags: bool) -> None:
+    """vLLM's lower-first priority by class, only where the probe saw one taken; one salt a team; one session a conversation."""
+    server = _Vllm(flags)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with _behind(tmp_path, f"http://127.0.0.1:{server.server_address[1]}", engine="vllm") as gateway:
+            services = gateway.asgi.services
+            assert services is not None
+            until(lambda: "own" in services.live.can, "the probe's answer")
+            probed = len(server.calls)
+            for team, klass in (("a", "interactive"), ("a", "batch"), ("b", "interactive")):
+                answer = gateway.chat(chat_body("m"), team, headers={"x-tollway-class": klass})
+                assert answer.status_code == 200, answer.text
+            told = server.calls[probed:]
+            notes = gateway.ask("GET", "/readyz").json()["notes"]
+            found = services.live.found()[0]
+    finally:
+        server.shutdown()
+        server.server_close()
+    urgent, idle, other = (body.get("priority") for body, _ in told)
+    salts = [body["cache_salt"] for body, _ in told]
+    assert salts[0] == salts[1] != salts[2]
+    sessions = [headers.get("x-session-id") for _, headers in told]
+    assert sessions[0] is not None
+    assert sessions[0] == sessions[1] != sessions[2], "teams never share a conversation"
+    if flags:
+        assert urgent == other < 0 < idle
+        assert not notes
+    else:
+        assert urgent is idle is other is None
+        assert any("--enable-prompt-tokens-details" in note for note in notes)
+        assert set(found["flags"]) >= {"cached_tokens", "priority"}

@@ -1,0 +1,201 @@
+"""The compiled decode step says what torch says, bit-equal in every company, and steps aside where it cannot run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from inference import native
+from inference.attention import Span
+from inference.blocks import BLOCK
+from inference.gguf import Quantized
+from inference.linear import Matrix
+from inference.model import Batch, Llama
+from inference.native import NativeStep, Unavailable
+from inference.weights import ModelConfig, TensorWeights
+
+CONFIG = ModelConfig(
+    layers=2, width=64, ffn=96, heads=6, kv_heads=2, head_size=32, vocabulary=128, context=1024, rope_base=10_000.0, eps=1e-5
+)
+BLOCKS = 80
+_CHANCE = np.random.default_rng(5)
+
+
+class QuantizedWeights(TensorWeights):
+    """Random blocks, Q8_0 for the embedding and Q4_1 for the rest, and the same dense."""
+
+    def __init__(self) -> None:
+        width, keys, inner = CONFIG.width, CONFIG.kv_heads * CONFIG.head_size, CONFIG.heads * CONFIG.head_size
+        shapes = {
+            "attn_q": (inner, width), "attn_k": (keys, width), "attn_v": (keys, width), "attn_output": (width, inner),
+            "ffn_gate": (CONFIG.ffn, width), "ffn_up": (CONFIG.ffn, width), "ffn_down": (width, CONFIG.ffn),
+        }  # fmt: skip
+        self.blocks = {
+            f"blk.{layer}.{name}.weight": _blocks(*shape, low=0, high=16)
+            for layer in range(2)
+            for name, shape in shapes.items()
+        }
+        self.blocks["token_embd.weight"] = _blocks(CONFIG.vocabulary, width, low=-127, high=128)
+        norms = ("output_norm.weight", *(f"blk.{i}.{part}_norm.weight" for i in range(2) for part in ("attn", "ffn")))
+        vectors = {name: torch.from_numpy(_CHANCE.normal(1, 0.2, width).astype(np.float32)) for name in norms}
+        super().__init__({name: _dense(blocks) for name, blocks in self.blocks.items()} | vectors)
+
+    def quantized(self, *names: str) -> Quantized | None:
+        parts = [self.blocks[name] for name in names]
+        m = None if parts[0].m is None else np.concatenate([part.m for part in parts if part.m is not None])
+        return Quantized(np.concatenate([part.q for part in parts]), np.concatenate([part.d for part in parts]), m)
+
+
+def _blocks(rows: int, columns: int, *, low: int, high: int) -> Quantized:
+    """Blocks whose scales are what a half-precision number can hold, as in a file."""
+    d, m = _CHANCE.normal(0, 0.03, (2, rows, columns // 32)).astype(np.float16).astype(np.float32)
+    q = _CHANCE.integers(low, high, (rows, columns))
+    return Quantized(q.astype(np.int8), d / 16, None) if low else Quantized(q.astype(np.uint8), d, m)
+
+
+def _dense(blocks: Quantized) -> Tensor:
+    whole = blocks.q * np.repeat(blocks.d, 32, 1)
+    return torch.from_numpy((whole if blocks.m is None else whole + np.repeat(blocks.m, 32, 1)).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[Llama, Llama]:
+    """The same model decoding natively and by torch in float32."""
+    weights = QuantizedWeights()
+    with torch.inference_mode():
+        plain, compiled = Llama(CONFIG, weights, "fp32"), Llama(CONFIG, weights, "auto")
+    if compiled.native is None:
+        pytest.skip(compiled.choice.report["native decode"])
+    return compiled, plain
+
+
+def _table(sequence: int) -> list[int]:
+    return [1 + (7 * (20 * sequence + block)) % BLOCKS for block in range(20)]  # 80 and 7: every block once, none in order
+
+
+def _decode(model: Llama, cache: native.KVCache, rows: list[tuple[int, int, list[int]]]) -> Tensor:
+    """Logits of rows (sequence, position, tokens) in one batch."""
+    batch = Batch([], [], [])
+    for sequence, position, tokens in rows:
+        batch.spans.append(Span(len(batch.ids), len(tokens), position, _table(sequence), decode=True))
+        batch.wanted.extend(range(len(batch.ids), len(batch.ids) + len(tokens)))
+        batch.ids.extend(tokens)
+    with torch.inference_mode():
+        return model.forward(batch, cache)
+
+
+@pytest.mark.parametrize("form", [torch.float16, torch.bfloat16, torch.float32])
+def test_it_says_what_torch_says(models: tuple[Llama, Llama], form: torch.dtype) -> None:
+    """Over more than two tiles of keys, at block and tile edges, for one to five sequences at once."""
+    caches = [model.cache(BLOCKS, BLOCK, form) for model in models]
+    chance = torch.Generator().manual_seed(3)
+    for position in range(290):
+        count = 1 + position % 4
+        rows = [(s, position, torch.randint(0, 128, (1,), generator=chance).tolist()) for s in range(4)]
+        got, want = (_decode(model, cache, rows) for model, cache in zip(models, caches, strict=True))
+        assert (got - want).abs().max() < {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 2e-3}[form]
+        alone = _decode(models[0], caches[0], rows[:count])
+        assert torch.equal(alone, got[:count])
+
+
+def test_a_verified_row_has_the_bits_of_a_decoded_one(models: tuple[Llama, Llama]) -> None:
+    """One by one, all at once, beside others, with one thread or three: the same logits."""
+    compiled, _ = models
+    tokens = torch.randint(0, 128, (150,), generator=torch.Generator().manual_seed(1)).tolist()
+    cache = compiled.cache(BLOCKS, BLOCK, torch.float16)
+    single = torch.cat([_decode(compiled, cache, [(0, at, [token])]) for at, token in enumerate(tokens)])
+    threads = torch.get_num_threads()
+    try:
+        for many, count in ((3, 1), (1, 11), (3, 24)):
+            torch.set_num_threads(many)
+            again = compiled.cache(BLOCKS, BLOCK, torch.float16)
+            for at in range(0, len(tokens), count):
+                part = tokens[at : at + count]
+                got = _decode(compiled, again, [(1, at, [5]), (0, at, part), (2, at, [7, 8])])
+                assert torch.equal(got[1 : 1 + len(part)], single[at : at + len(part)])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_prompts_and_decoding_rows_share_a_step(models: tuple[Llama, Llama]) -> None:
+    """Rows of both kinds come back in the batch's order, from one cache."""
+    compiled, plain = models
+    caches = [model.cache(BLOCKS, BLOCK, torch.float32) for model in models]
+    prompt, logits = list(range(40)), []
+    for model, cache in ((compiled, caches[0]), (plain, caches[1])):
+        with torch.inference_mode():
+            model.forward(Batch(prompt, [Span(0, 40, 0, _table(0), decode=False)], []), cache)
+            spans = [Span(0, 1, 40, _table(0), decode=True), Span(1, 40, 0, _table(1), decode=False)]
+            logits.append(model.forward(Batch([9, *prompt], spans, [0, 40]), cache))
+    assert logits[0].shape == (2, CONFIG.vocabulary)
+    assert (logits[0] - logits[1]).abs().max() < 0.05  # the prompt's products are in half precision
+
+
+def test_the_head_alone(models: tuple[Llama, Llama]) -> None:
+    """Rows that come from elsewhere get final norm and head, and stay as they were."""
+    compiled, plain = models
+    x = torch.randn(3, CONFIG.width)
+    before = x.clone()
+    with torch.inference_mode():
+        assert torch.allclose(compiled.logits(x), plain.logits(x), atol=1e-3)
+    assert torch.equal(x, before)
+
+
+def test_it_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: tuple[Llama, Llama]) -> None:
+    """Into the user's cache; the second time no compiler is needed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native._library()
+    assert [path.suffix for path in (tmp_path / "tollway").iterdir()] == [".so"]
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    native._library()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        pytest.param("PATH", "", "no C compiler", id="none there"),
+        pytest.param("CC", "false", "false fails", id="it fails"),
+        pytest.param("CC", "/nowhere/cc", "compiling fails", id="it is not there"),
+    ],
+)
+def test_without_a_compiler_torch_decodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, why: str
+) -> None:
+    """The model loads, says why there is no native step, and answers the same."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv(variable, value)
+    with torch.inference_mode():
+        model = Llama(CONFIG, QuantizedWeights(), "auto")
+    assert model.native is None
+    if "processor" not in model.choice.report["native decode"]:
+        assert why in model.choice.report["native decode"]
+    assert F.softmax(_decode(model, model.cache(BLOCKS, BLOCK, torch.float16), [(0, 0, [1])]), -1).sum() == pytest.approx(1)
+
+
+def test_other_weights_are_refused() -> None:
+    """Weights that are not blocks decode by torch."""
+    weights = QuantizedWeights()
+    plain = TensorWeights({name: weights.matrix(name).dense for name in weights.blocks})
+    with pytest.raises(Unavailable, match=r"is not Q8_0|is not Q4_1|processor lacks"):
+        NativeStep(CONFIG, _WithVectors(plain, weights), torch.zeros(1024, 16, 2))
+
+
+class _WithVectors(TensorWeights):
+    def __init__(self, plain: TensorWeights, weights: QuantizedWeights) -> None:
+        self._plain, self._weights = plain, weights
+
+    def matrix(self, *names: str) -> Matrix:
+        return self._plain.matrix(*names)
+
+    def vector(self, name: str) -> Tensor:
+        return self._weights.vector(name)
+
+    def has(self, name: str) -> bool:
+        return self._weights.has(name)
