@@ -1,12 +1,13 @@
 """What the broker's decision saves: the same traffic, the same luck, other routers and a clairvoyant bound beside it.
 
-    python -m benchmarks.broker [--trace FILE ...] [--quick] [--json]
+    python -m benchmarks.broker [--trace FILE ...] [--part families|hot-spot|decision] [--scenario NAME ...] [--quick] [--json]
 
 Traces are read from ../shared/data where they lie (Azure code and conversation, Mooncake), cut into calls that interactive
 people, agents and batch jobs send (30 : 35 : 35 by conversation, dealt out by a hash). The menu
 (`router_policies/menus.py`) has a provider's tiers at real price ratios (priority 2, standard 1, flex 0.5; a cached token
 costs a tenth) and a pool of one's own at 0.6. Routers are compared in dollars; one that misses more deadlines is not
-cheaper, and the table says so.
+cheaper, and the table says so. The bounds are of what the policy asks for, dollars and the value of waiting together: the
+`clairvoyant` one sees each wait before it happens, which nothing that lives in time can; the `informed` one knows all but that.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 FAMILIES = ("azure_code.csv", "azure_conv.csv", "mooncake_conversation.jsonl", "mooncake_synthetic.jsonl")
 MIX = Mix({"interactive": 0.30, "agent": 0.35, "batch": 0.35})
 POLICY = Path(__file__).parent / "broker.yaml"
+POLICY_OF_NONE = default_policy()
+LEAST_LOADED_S = 0.74  # seconds of a slot that a call of the hot-spot test takes under least loaded, caches warm
+LOADS = (0.9, 0.95, 0.99)
 
 
 # other routers
@@ -92,26 +96,30 @@ def others(policy: Policy) -> dict[str, Router]:
 
 
 def bound(policy: Policy, calls: Sequence[Recorded], lanes: Sequence[Reality], allowed: int, seed: int, *, luck: bool) -> float:
-    """Dollars below which no router can go. It knows every length beforehand, every cache holds what any lane ever computed,
-    and the own pool's slots may be filled to the last second in any order (a fractional knapsack). With `luck` it
-    also knows each wait and puts its `allowed` misses where they save most; without, it keeps the policy's epsilon by
-    true distributions."""
-    rng, warm = random.Random(seed), Cache(3_600.0, None)
+    """Dollars and value of waiting below which no router can go. It knows every length, outage, pace and price beforehand, each
+    cache holds what any call wrote within its lifetime, whichever lane that took, and the own pool's slots may be filled to the
+    last second in any order (a fractional knapsack). With `luck` it also knows each wait and puts its `allowed` misses where
+    they save most; without, it keeps the policy's epsilon by true distributions."""
+    rng, caches = random.Random(seed), {lane.pool or lane.backend: Cache(lane.cache_ttl_s, None) for lane in lanes}
     base, by_own, by_missing = 0.0, [], []
     for call in calls:
         klass = classify(policy, Ask(team=call.team, model=call.model, wished_class=call.wished_class)).klass
         draws = (rng.gauss(0.0, 1.0), rng.gauss(0.0, 1.0))
-        cached = warm.tokens(call, call.at_s)
-        warm.use(call, call.at_s)
-        options = [(*_alone(call, lane, cached, klass, draws if luck else None), lane.slots is not None) for lane in lanes]
-        in_time = [cost for cost, _, late, own in options if not own and not late]
-        cheapest = min(cost for cost, *_ in options)
+        cached = {pool: cache.tokens(call, call.at_s) for pool, cache in caches.items()}
+        for cache in caches.values():
+            cache.use(call, call.at_s)
+        options = [
+            (*_alone(call, lane, cached[lane.pool or lane.backend], klass, draws if luck else None), lane.slots is not None)
+            for lane in lanes if not any(start <= call.at_s < end for start, end in lane.outages)
+        ]  # fmt: skip
+        in_time = [dear for dear, _, late, own in options if not own and not late]
+        cheapest = min(dear for dear, *_ in options)
         # Where no lane is in time, the policy takes the surest; the bound takes the cheapest all the same.
         best = min(in_time) if in_time else cheapest
         base += best
         allowed -= not in_time
         by_missing.append(best - cheapest)
-        by_own += [((best - cost) / busy, busy) for cost, busy, late, own in options if own and not late and cost < best]
+        by_own += [((best - dear) / busy, busy) for dear, busy, late, own in options if own and not late and dear < best]
     left = sum(lane.slots or 0 for lane in lanes) * (calls[-1].at_s - calls[0].at_s)
     for rate, busy in sorted(by_own, reverse=True):
         taken = min(busy, left)
@@ -123,23 +131,26 @@ def bound(policy: Policy, calls: Sequence[Recorded], lanes: Sequence[Reality], a
 def _alone(
     call: Recorded, lane: Reality, cached: int, klass: Klass, draws: tuple[float, float] | None
 ) -> tuple[float, float, bool]:
-    """Dollars, seconds of a slot, and whether the lane, with nobody else, is too late or too likely so."""
+    """Dollars with the value of waiting, seconds of a slot, and whether the lane, all its own, is too late or too likely so."""
     cached = cached if cached >= lane.cache_minimum else 0
     uncached = call.prompt_tokens - cached
-    r_uncached, r_cached, _, r_output = filled(lane.rates[call.model], None)
+    prices = next((rates for at, rates in reversed(lane.prices) if at <= call.at_s), lane.rates)
+    slow = next((factor for at, factor in reversed(lane.paces) if at <= call.at_s), 1.0)
+    r_uncached, r_cached, _, r_output = filled(prices[call.model], None)
     cost = uncached * r_uncached + cached * r_cached + call.output_tokens * r_output
     if draws is not None:
-        first, rest = alone_s(lane, uncached, call.output_tokens, *draws)
-        return cost, first + rest, misses(klass, first, first + rest)
-    first = lane.first_token_s + uncached * lane.prefill_s_per_token
-    rest = call.output_tokens * lane.seconds_per_output_token
+        first, rest = alone_s(lane, uncached, call.output_tokens, *draws, slow)
+        return cost + klass.value_usd_per_s * (first + rest), first + rest, misses(klass, first, first + rest)
+    first = (lane.first_token_s + uncached * lane.prefill_s_per_token) * slow
+    rest = call.output_tokens * lane.seconds_per_output_token * slow
     ask = Ask(team=call.team, model=call.model, prompt_tokens=call.prompt_tokens)
     view = Lane(key=lane.key, backend=lane.backend, name=lane.name, models={}, spread=lane.spread, pace_spread=lane.spread / 2,
-                seconds_per_output_token=lane.seconds_per_output_token)  # fmt: skip
+                seconds_per_output_token=lane.seconds_per_output_token * slow)  # fmt: skip
     seconds = [None if ms is None else ms / 1e3 for ms in (klass.first_token_deadline_ms, klass.total_deadline_ms)]
-    terms = Terms(policy=default_policy(), klass=klass, model=call.model, value_usd_per_s=0.0, output_tokens=call.output_tokens,
+    terms = Terms(policy=POLICY_OF_NONE, klass=klass, model=call.model, value_usd_per_s=0.0, output_tokens=call.output_tokens,
                   output_spread=0.0, first_token_deadline_s=seconds[0], total_deadline_s=seconds[1])  # fmt: skip
-    return cost, first + rest, miss_chance(ask, view, terms, first) > klass.epsilon
+    late = miss_chance(ask, view, terms, first) > klass.epsilon
+    return cost + klass.value_usd_per_s * (first + rest), first + rest, late
 
 
 # scenarios
@@ -180,6 +191,7 @@ def price_change(calls: list[Recorded], lanes: list[Reality]) -> tuple[list[Reco
     return calls, [replace(lane, prices=change.get(lane.key, ())) for lane in lanes]
 
 
+PARTS = ("families", "hot-spot", "decision")
 SCENARIOS = {"steady": steady, "load step": load_step, "outage": outage, "slowdown": slowdown, "price change": price_change}
 
 
@@ -209,21 +221,20 @@ def family(path: Path, scenario: str, routers: Iterable[str], seed: int, console
     ]
     row["below_uniform"] = 1.0 - broker.cost_usd / min(fair)
     row["misses_no_more"] = broker.miss_share <= found["all standard"].miss_share
-    if scenario == "steady":
-        for name, luck in (("clairvoyant", True), ("informed", False)):
-            row[f"{name}_usd"] = bound(policy, calls, lanes, broker.missed, seed, luck=luck)
-            row[f"above_{name}"] = broker.cost_usd / row[f"{name}_usd"] - 1.0
+    for name, luck in (("clairvoyant", True), ("informed", False)):
+        row[f"{name}_usd"] = bound(policy, calls, lanes, broker.missed, seed, luck=luck)
+        row[f"above_{name}"] = (broker.cost_usd + broker.waited_usd) / row[f"{name}_usd"] - 1.0
     return row
 
 
-def hot_spot(quick: bool, seed: int, console: Console) -> dict[str, Any]:
-    """64 replicas, 1,000 shared prefixes, Zipf load at 90 % of what the pool serves cold: hits and queues against the
-    specialists."""
+def hot_spot(quick: bool, seed: int, console: Console, load: float) -> dict[str, Any]:
+    """64 replicas, 1,000 shared prefixes, Zipf load at this share of what the pool serves under least loaded: hits and queues
+    against the specialists."""
     rng, replicas, count = random.Random(seed), 64, 6_000 if quick else 30_000
     weights = [1.0 / n for n in range(1, 1_001)]
     prefixes, at, calls = rng.choices(range(1_000), weights, k=count), 0.0, []
     for n, prefix in enumerate(prefixes):
-        at += rng.expovariate(0.9 * replicas * 4 / 0.79)
+        at += rng.expovariate(load * replicas * 4 / LEAST_LOADED_S)
         blocks = (*range(prefix * 8, prefix * 8 + 8), 1_000_000 + n)
         calls.append(Recorded(at, 8 * 512 + 200, 40, blocks=blocks, session=str(prefix), wished_class="agent"))
     lanes = [
@@ -240,7 +251,7 @@ def hot_spot(quick: bool, seed: int, console: Console) -> dict[str, Any]:
             up, key=lambda lane: (ask.cached.get(lane.key, 0), crc32(f"{ask.session} {lane.key}".encode())))),
         "least loaded": fixed(policy, lambda ask, up, klass: min(up, key=lambda lane: lane.in_flight)),
     }  # fmt: skip
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"load": load}
     for name, route in routers.items():
         console.print(f"  hot spot: {name} ...", end="\r", highlight=False)
         served = [one for _, one in World(lanes, seed).run(calls, route) if one is not None]
@@ -249,6 +260,7 @@ def hot_spot(quick: bool, seed: int, console: Console) -> dict[str, Any]:
         found[name] = {
             "hit_share": sum(one.cached for one in later) / sum(one.cached + one.uncached for one in later),
             "queue_p99_s": queues[int(0.99 * len(queues))],
+            "first_token_p99_s": sorted(one.first_token_s for one in later)[int(0.99 * len(later))],
             "service_s": sum(one.total_s - one.queue_s for one in later) / len(later),
         }
     return found
@@ -277,60 +289,52 @@ def decision_times() -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", action="append", type=Path, help="trace file; default: the four in ../shared/data")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this; may be given again")
+    parser.add_argument("--scenario", choices=list(SCENARIOS), action="append", help="only this; may be given again")
     parser.add_argument("--quick", action="store_true", help="steady load only, small hot-spot test")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, one line a result, as they come")
     given = parser.parse_args()
     console = Console(stderr=True)
     traces = given.trace or [DATA / name for name in FAMILIES]
     missing = [path for path in traces if not path.is_file()]
     if missing:
         sys.exit(f"{missing[0]}: there is no such trace file; name others with --trace")
-    rows = []
-    for path in traces:
-        for scenario in ["steady"] if given.quick else SCENARIOS:
-            routers = (
-                ["broker", *others(default_policy())]
-                if scenario == "steady"
-                else ["broker", "all standard", "all fast", "static by class"]
-            )
-            rows.append(family(path, scenario, routers, given.seed, console))
-    result = {"families": rows, "hot_spot": hot_spot(given.quick, given.seed, console), "decision_us": decision_times()}
-    if given.json:
-        print(json.dumps(result, indent=1))
-        return
-    show(result)
+    told = (lambda kind, result: print(json.dumps({kind: result}), flush=True)) if given.json else show
+    parts, scenarios = given.part or PARTS, given.scenario or (["steady"] if given.quick else list(SCENARIOS))
+    if "decision" in parts:
+        told("decision_us", decision_times())
+    if "hot-spot" in parts:
+        for load in LOADS[-1:] if given.quick else LOADS:
+            told("hot_spot", hot_spot(given.quick, given.seed, console, load))
+    for path in traces if "families" in parts else ():
+        for scenario in scenarios:
+            every = ["broker", *others(POLICY_OF_NONE)]
+            told("family", family(path, scenario, every if scenario == "steady" else every[:4], given.seed, console))
 
 
-def show(result: dict[str, Any]) -> None:
+def show(kind: str, row: Any) -> None:
     console = Console(width=140)
-    for row in result["families"]:
-        table = Table(
-            "router",
-            "USD",
-            "with waiting",
-            "missed",
-            "p95 first token",
-            "cached",
-            "lanes",
-            title=f"{row['trace']}, {row['scenario']}",
+    if kind != "family":
+        console.print(f"{kind}:", json.dumps(row))
+        return
+    table = Table("router", "USD", "with waiting", "missed", "p95 first token", "cached", "lanes",
+                  title=f"{row['trace']}, {row['scenario']}")  # fmt: skip
+    for name, figures in row["routers"].items():
+        lanes = ", ".join(
+            f"{key.split('/')[0][0]}/{key.split('/')[1]} {count}" for key, count in sorted(figures["lanes"].items())
         )
-        for name, figures in row["routers"].items():
-            lanes = ", ".join(
-                f"{key.split('/')[0][0]}/{key.split('/')[1]} {count}" for key, count in sorted(figures["lanes"].items())
-            )
-            table.add_row(name, f"{figures['cost_usd']:.2f}", f"{figures['cost_and_wait_usd']:.2f}",
-            f"{figures['miss_share']:.2%}",
-                          f"{figures['first_token_p95_s']:.2f} s", f"{figures['cached_share']:.0%}", lanes)  # fmt: skip
-        console.print(table)
-        bounds = "".join(
-            f", {row[f'above_{name}']:.1%} above the {name} bound of {row[f'{name}_usd']:.2f} USD"
-            for name in ("clairvoyant", "informed") if f"{name}_usd" in row
+        table.add_row(
+            name, f"{figures['cost_usd']:.2f}", f"{figures['cost_and_wait_usd']:.2f}", f"{figures['miss_share']:.2%}",
+            f"{figures['first_token_p95_s']:.2f} s", f"{figures['cached_share']:.0%}", lanes,
         )  # fmt: skip
-        fair = "no more misses" if row["misses_no_more"] else "MORE MISSES than all standard"
-        console.print(f"broker: {row['below_uniform']:.1%} below the best uniform tier at {fair}{bounds}\n")
-    console.print("hot spot:", json.dumps(result["hot_spot"]))
-    console.print("microseconds a decision:", json.dumps(result["decision_us"]))
+    console.print(table)
+    bounds = ", ".join(
+        f"{row[f'above_{name}']:.1%} above the {name} bound of {row[f'{name}_usd']:.2f} USD with waiting"
+        for name in ("clairvoyant", "informed")
+    )
+    fair = "no more misses" if row["misses_no_more"] else "MORE MISSES than all standard"
+    console.print(f"broker: {row['below_uniform']:.1%} below the best uniform tier at {fair}; {bounds}\n")
 
 
 if __name__ == "__main__":

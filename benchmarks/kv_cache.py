@@ -86,14 +86,8 @@ def _logits(model: Llama, ids: list[int], form: str) -> torch.Tensor:
     with torch.inference_mode():
         for start in range(0, len(ids), _CHUNK):
             count = min(_CHUNK, len(ids) - start)
-            places, padding = torch.arange(start, start + count), model.groups.padded(count) - count
             spans = [Span(0, count, start, table, decode=False)]
-            nothing = torch.zeros(padding, dtype=torch.int64)
-            batch = Batch(
-                torch.cat((torch.tensor(ids[start : start + count]), nothing)), torch.cat((places, nothing)),
-                torch.cat((places + BLOCK, nothing)), spans, torch.arange(count),
-            )  # fmt: skip
-            found.append(model.forward(batch, cache))
+            found.append(model.forward(Batch(ids[start : start + count], spans, list(range(count))), cache))
     return torch.cat(found)
 
 

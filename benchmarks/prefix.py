@@ -3,15 +3,16 @@
     python -m benchmarks.prefix --sessions FILE [--provider NAME ...] [--family NAME ...] [--only sessions|traces] [--json]
 
 Real gateway, simulated providers (benchmarks/providers) over HTTP, one virtual clock. `untouched` is what the same requests
-cost sent directly; `oracle` is a bound that no plan can beat: it knows all requests, and (for a family that spoils its
-prompts) sees them unspoilt. `saving` is the share of the oracle's saving that is reached. Traces have no text: there the
-planner works alone, against the bound and the fixed plans.
+cost sent directly; `oracle` is a plan by the provider's rules (prefix_clairvoyant) that knows all requests, and (for a family
+that spoils its prompts) sees them unspoilt; `bound` (in --json) is what no plan can beat, rules left aside. `saving` is the
+share of the oracle's saving that is reached. Traces have no text: there the planner works alone, against the oracle and the
+fixed plans.
 """
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks import prefix_clairvoyant as clairvoyant
 from benchmarks import prefix_traces
 from benchmarks.prefix_oracle import Prices, bound, cost_of, shared_bound
 from benchmarks.prefix_traffic import FAMILIES, Family, Timed, marked_by_client, traffic
 from benchmarks.prefix_world import World, world
 from benchmarks.providers import prompt
-from benchmarks.providers.rules import PROVIDERS, Provider
+from benchmarks.providers.automatic import AutomaticCache
+from benchmarks.providers.marked import MarkRules
+from benchmarks.providers.rules import PROVIDERS, Automatic, OpenAI, Provider, Qwen, has_breakpoints
 from gateway import caching, dialects
 from gateway.demo.sessions import Session, load
 from gateway.metering import prices as books
@@ -49,6 +53,7 @@ class Figures:
     untouched: float
     tollway: float
     oracle: float
+    bound: float
 
     @property
     def to_untouched(self) -> float:
@@ -112,11 +117,30 @@ def untouched(provider: Provider, timed: Sequence[Timed], prices: Prices, family
     return total
 
 
-def oracle(provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family) -> float:
+def oracle(provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family) -> tuple[float, float]:
+    """What the plan that knows the future costs by the provider's rules, and the bound without them."""
     render: Callable[[Any], prompt.Prompt] = prompt.anthropic if provider.wire == "anthropic" else prompt.openai
     prompts = [(one.at_s, render({**orjson.loads(wire_body(provider, one.clean, family)), "model": provider.model}))
                for one in timed]  # fmt: skip
-    return bound(prompts, prices) if provider.units is None else shared_bound(prompts, prices, provider.units)
+    least = bound(prompts, prices) if provider.units is None else shared_bound(prompts, prices, provider.units)
+    cache = provider.make()
+    if provider.wire == "anthropic":
+        rules = MarkRules(ttls=provider.lives, minimum=provider.minimum)
+        return clairvoyant.by_marks(prompts, prices, clairvoyant.Marked(rules)), least
+    if isinstance(cache, Qwen):
+        rules = cache.explicit.rules
+        explicit = replace(prices, automatic=None)
+        return clairvoyant.either(
+            prompts, [one.session for one in timed],
+            lambda some: clairvoyant.by_marks(some, explicit, clairvoyant.Marked(rules)),
+            lambda some: clairvoyant.automatically(some, prices, Qwen().implicit),
+        ), least  # fmt: skip
+    if isinstance(cache, OpenAI) and has_breakpoints(provider.model):
+        return clairvoyant.by_marks(prompts, prices, clairvoyant.Breakpoints()), least
+    if isinstance(cache, Automatic) and provider.lives:
+        rules_of = cache.cache.rules
+        return clairvoyant.by_lifetime(prompts, prices, provider.lives, lambda: AutomaticCache(rules_of)), least
+    return least, least
 
 
 def through(running: World, provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family, base_s: float) -> float:
@@ -146,10 +170,9 @@ def measure(sessions: Sequence[Session], providers: Sequence[Provider], families
                     running.providers.forget()
                     cost = through(running, provider, timed, prices, family, base_s)
                     base_s += timed[-1].at_s + _PAUSE_S
-                    yield Figures(
-                        provider.name, family.name, level, len(timed), untouched(provider, timed, prices, family), cost,
-                        oracle(provider, timed, prices, family),
-                    )  # fmt: skip
+                    direct = untouched(provider, timed, prices, family)
+                    best, least = oracle(provider, timed, prices, family)
+                    yield Figures(provider.name, family.name, level, len(timed), direct, cost, min(best, direct), least)
 
 
 def _show(found: Sequence[Figures]) -> None:

@@ -61,24 +61,54 @@ def shared_bound(prompts: Sequence[tuple[float, Prompt]], prices: Prices, unit_t
     return rest + sum(piece.tokens * _least(piece, prices) for piece in pieces.values())
 
 
+def plan_of(prompts: Sequence[tuple[float, Prompt]], prices: Prices) -> list[list[float]]:
+    """What the bound stores: for each prompt and each of its pieces the lifetime from this request on, seconds; 0: none."""
+    pieces: dict[bytes, _Piece] = {}
+    places: dict[bytes, list[tuple[int, int]]] = {}
+    plan = [[0.0] * len(prompt.blocks) for _, prompt in prompts]
+    for number, (at_s, prompt) in enumerate(prompts):
+        for index, block in enumerate(prompt.blocks):
+            pieces.setdefault(block.digest, _Piece(1, [])).times_s.append(at_s)
+            places.setdefault(block.digest, []).append((number, index))
+    for digest, piece in pieces.items():
+        for (number, index), life_s in zip(places[digest], _best(piece, prices)[1], strict=True):
+            plan[number][index] = life_s
+    return plan
+
+
 def _least(piece: _Piece, prices: Prices) -> float:
-    """Least cost per token over all requests for a piece: after each it is stored for one of the lifetimes, or not."""
+    return _best(piece, prices)[0]
+
+
+def _best(piece: _Piece, prices: Prices) -> tuple[float, list[float]]:
+    """Least cost per token over all requests for a piece, and for how long it is stored after each; 0: not."""
     lives = [0.0, *prices.writes]
     cost = [0.0] + [float("inf")] * (len(lives) - 1)
     last_s = -1e18
+    came_from: list[list[int]] = []
     for at_s in piece.times_s:
         gap_s, last_s = at_s - last_s, at_s
-        best = min(cost)
+        cheapest = min(range(len(lives)), key=cost.__getitem__)
         bare = 1.0
         if prices.automatic is not None and gap_s <= prices.automatic[1]:
             bare = prices.automatic[0]
-        after = [best + bare, *(best + write for write in prices.writes.values())]
+        after = [cost[cheapest] + bare, *(cost[cheapest] + write for write in prices.writes.values())]
+        origin = [cheapest] * len(lives)
         for index in range(1, len(lives)):
+            read = cost[index] + prices.read
             if gap_s <= lives[index]:
-                after[index] = min(after[index], cost[index] + prices.read)
-                after[0] = min(after[0], cost[index] + prices.read)
+                if read < after[index]:
+                    after[index], origin[index] = read, index
+                if read < after[0]:
+                    after[0], origin[0] = read, index
         cost = after
-    return min(cost)
+        came_from.append(origin)
+    state = min(range(len(lives)), key=cost.__getitem__)
+    total, chosen = cost[state], []
+    for origin in reversed(came_from):
+        chosen.append(lives[state])
+        state = origin[state]
+    return total, chosen[::-1]
 
 
 def cost_of(used: Used, prices: Prices, lives: Mapping[str, float]) -> float:

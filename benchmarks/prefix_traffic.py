@@ -25,6 +25,7 @@ class Timed:
     at_s: float
     body: Json
     clean: Json
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _session(family: Family, session: Session, number: int, at_s: float, rng: ra
         body = clean if family.spoil is None else family.spoil(copy.deepcopy(clean), rng, turn)
         for copy_ in range(family.fan_out if turn == 0 else 1):
             last = f"\nVariant {copy_}." if family.fan_out > 1 and turn == 0 else ""
-            yield Timed(at_s, _with_last(body, last), _with_last(clean, last))
+            yield Timed(at_s, _with_last(body, last), _with_last(clean, last), number)
         at_s += _gap_s(rng) if family.gaps else rng.uniform(*_TURN_S)
 
 

@@ -2,8 +2,10 @@
 
 The measure is the loop's own lag: a timer that is due every 50 ms and comes late says that there is more to do than time to do
 it. The limit then shrinks below what is in flight, and grows again while the lag is small, as in TCP. Streams that wait for
-their model cost no time, so thousands may be open. Who waits is served before what nobody waits for. Memory near its limit
-refuses the patient first, then all that is new. Health and metrics never come here.
+their model cost no time, so thousands may be open. Who waits is served before what nobody waits for, and of those who wait
+each team in turn, so that one that sends too much delays only itself. A call that would wait too long is refused at once,
+before it is read: what is refused must cost little. Memory near its limit refuses the patient first, then all that is new.
+Health and metrics never come here.
 """
 from __future__ import annotations
 
@@ -20,13 +22,18 @@ from router_policies.rules import Policy
 
 WAIT_S = 0.1
 TICK_S = 0.05
-SLOW_S, QUICK_S = 0.25, 0.05
+SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-MOST_WAITING = 1_024
+QUEUE_S, LEAST_QUEUE = 0.04, 8
+"""As many calls of a team may wait as leave within that time; a few always may."""
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
 _PAGE = 4096
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+_Queues = dict[str, deque[asyncio.Future[None]]]
+"""Team -> its calls that wait; the team whose turn it is stands first."""
 
 
 class Admission:
@@ -39,7 +46,10 @@ class Admission:
         self._memory_limit = memory_limit_bytes
         self._rss = rss or rss_bytes
         self._memory_share = 0.0
-        self._waiting: tuple[deque[asyncio.Future[None]], deque[asyncio.Future[None]]] = (deque(), deque())
+        self._waiting: tuple[_Queues, _Queues] = ({}, {})
+        self._waits = 0
+        self._left = 0
+        self._leaves_per_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._ticks = 0
@@ -48,32 +58,50 @@ class Admission:
         """The quick way in, without waiting. Raises `Overloaded` where memory says no."""
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
-        if self.in_flight < self.limit and not self._waiting[0] and not self._waiting[1]:
+        if self.in_flight < self.limit and not self._waits:
             self.in_flight += 1
             return True
         return False
 
-    async def wait(self, *, patient: bool) -> None:
-        """Waits for a place, at most `WAIT_S`. Raises `Overloaded`."""
-        queue = self._waiting[patient]
-        if len(queue) >= MOST_WAITING:
+    @property
+    def crowded(self) -> bool:
+        """Whether calls wait."""
+        return self._waits > 0
+
+    def look(self, team: str, *, patient: bool) -> None:
+        """Raises `Overloaded` where a call of the team would have to wait too long."""
+        queues = self._waiting[patient]
+        if len(queues.get(team, ())) >= max(self._leaves_per_s * QUEUE_S / max(len(queues), 1), LEAST_QUEUE):
             raise _refusal("the gateway is overloaded")
+
+    async def wait(self, team: str = "", *, patient: bool) -> None:
+        """Waits for a place, at most `WAIT_S`. Raises `Overloaded`."""
+        self.look(team, patient=patient)
+        queue = self._waiting[patient].setdefault(team, deque())
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(place)
+        self._waits += 1
         try:
             async with asyncio.timeout(WAIT_S):
                 await place
-        except TimeoutError:
+        except BaseException as error:
             if place.done() and not place.cancelled():  # it came at the last moment
-                return
-            with contextlib.suppress(ValueError):
+                if isinstance(error, TimeoutError):
+                    return
+                self.leave()
+            elif place in queue:
                 queue.remove(place)
-            raise _refusal("the gateway is overloaded") from None
+                self._waits -= 1
+            if isinstance(error, TimeoutError):
+                raise _refusal("the gateway is overloaded") from None
+            raise
 
     def leave(self) -> None:
         """The call is over; the next one that waits comes in."""
         self.in_flight -= 1
-        self._let_in()
+        self._left += 1
+        if self._waits:
+            self._let_in()
 
     # the loop's pulse
 
@@ -89,7 +117,10 @@ class Admission:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        self.felt(max(loop.time() - self._due, 0.0))
+        lag_s = max(loop.time() - self._due, 0.0)
+        self.felt(lag_s)
+        self._leaves_per_s += 0.2 * (self._left / (TICK_S + lag_s) - self._leaves_per_s)
+        self._left = 0
         self._ticks += 1
         if self._memory_limit is not None and self._ticks % 10 == 0:
             self._memory_share = self._rss() / self._memory_limit
@@ -100,15 +131,23 @@ class Admission:
         """The loop came that late."""
         self.lag_s += 0.3 * (lag_s - self.lag_s)
         if self.lag_s > SLOW_S:
-            self.limit = max(FLOOR, min(self.limit, self.in_flight) * 0.9)
+            self.limit = max(FLOOR, min(self.limit, self.in_flight) * max(min(SLOW_S / self.lag_s, 0.9), 0.5))
         elif self.lag_s < QUICK_S:
             self.limit = min(CEILING, self.limit + max(4.0, self.limit * 0.05))
         self._let_in()
 
     def _let_in(self) -> None:
-        for queue in self._waiting:
-            while queue and self.in_flight < self.limit:
+        """One of each team in turn."""
+        for queues in self._waiting:
+            while queues and self.in_flight < self.limit:
+                team = next(iter(queues))
+                queue = queues.pop(team)
+                if not queue:
+                    continue
                 place = queue.popleft()
+                self._waits -= 1
+                if queue:
+                    queues[team] = queue
                 if not place.done():
                     self.in_flight += 1
                     place.set_result(None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from traceback import format_exc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -76,6 +76,9 @@ from router_policies.files import PolicyStore
 from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 
+if TYPE_CHECKING:
+    from gateway.batches import Queue
+
 _RELOAD_S = 0.5
 _AWAY_S = 2.0
 _SWITCH_S = 0.0005
@@ -96,6 +99,7 @@ class Gateway:
         self.limits = Limits(settings.max_connections, settings.max_connections_per_address)
         self._services, self._settings = services, settings
         self._site: asyncio.Future[Asgi] | None = None
+        self.queue: Queue | None = None
 
     def drain(self) -> None:
         """From now on `/readyz` says no and every answer ends its connection; calls are still taken."""
@@ -123,6 +127,8 @@ class Gateway:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
                 services.draining = True
+                if self.queue is not None:
+                    await self.queue.close()
                 services.admission.stop()
         except BaseException:
             await send({"type": f"lifespan.{'startup' if self.front is None else 'shutdown'}.failed", "message": format_exc()})
@@ -132,7 +138,13 @@ class Gateway:
     def _open(self, services: Services) -> None:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
-        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, Passage(services, holds).serve)
+        passage = Passage(services, holds).serve
+        if self._settings.queue is not None:
+            from gateway.batches import Queue  # only where there is one
+
+            self.queue = Queue(services, pipeline, holds, self._settings.queue, passage)
+        pass_on = passage if self.queue is None else self.queue.serve
+        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, pipeline.look)
         services.admission.start()
         self.services = services
         self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)

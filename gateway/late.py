@@ -62,7 +62,7 @@ async def book(via: Services, answer: str | None, seen: Observed, target: Target
         old, id=f"{old.id}-late", kind="correction", corrects=old.id, at_us=time.time_ns() // 1_000, served_model=model,
         served_tier=tier, status="unpriced" if priced.cost_nanos is None else "ok", tokens=seen.usage,
         tokens_from="provider", cost_nanos=priced.cost_nanos, uncached_cost_nanos=priced.uncached_cost_nanos,
-        price_rows=priced.rows, reason="usage of a background answer, known when it was fetched",
+        price_rows=priced.rows, reason="usage of an answer made in the background or in a batch, known when it was fetched",
     )  # fmt: skip
     await via.ledger.append(entry)
     if hold is not None:

@@ -26,7 +26,7 @@ from gateway.backends.fleet import Target
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
 from gateway.core import levers
-from gateway.core.call import LONG_BYTES, Call
+from gateway.core.call import LONG_BYTES, Call, Tenant
 from gateway.core.errors import (
     BadRequest,
     ContextLengthExceeded,
@@ -73,13 +73,20 @@ class Pipeline:
         self._via = via
         self._holds = holds
 
-    async def serve(self, call: Call, client: Client) -> None:
-        """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out."""
+    def look(self, tenant: Tenant, headers: Mapping[str, str]) -> None:
+        """Refuses a call that there will be no time for, before it is read. Raises `Overloaded`."""
+        if self._via.admission.crowded:
+            policy = self._via.policies.current.for_team(tenant.team)
+            self._via.admission.look(tenant.team, patient=is_patient(policy, headers.get("x-tollway-class")))
+
+    async def serve(self, call: Call, client: Client, policy: Policy | None = None) -> None:
+        """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out. `policy`: in place of the
+        team's, for what decides by a part of it."""
         via = self._via
-        policy = via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
+        policy = policy or via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
         admission, patient = via.admission, is_patient(policy, call.headers.get("x-tollway-class"))
         if not admission.may_enter(patient=patient):
-            await admission.wait(patient=patient)
+            await admission.wait(call.tenant.team, patient=patient)
         via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:

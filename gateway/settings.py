@@ -72,6 +72,9 @@ class LaneSettings(_Part):
     set: dict[str, Any] = Field(default_factory=dict, description="further body fields this lane sends, name to value")
     priced_as: str | None = Field(None, description="tier of the price row, where the answer does not name one")
     batch: bool = Field(False, description="its calls are billed at batch prices, whatever tier the answers name")
+    offline: bool = Field(
+        False, description="reached through the provider's batch API only, by what waits in the `queue`"
+    )  # fmt: skip
     max_in_flight: int | None = Field(None, gt=0, description="calls at once; more go to another lane")
     slots: int | None = Field(None, gt=0, description="calls that an own pool serves side by side; more wait in its queue")
     first_token_ms: Ms = Field(500.0, description="first guess of the time to the first token of a short prompt")
@@ -235,6 +238,17 @@ class AlertSettings(_Part):
     first_token_p95_ms: dict[str, Ms] = Field(default_factory=dict, description="bound by lane, over the last hour")
 
 
+class QueueSettings(_Part):
+    """The gateway's own batches: calls that wait for cheap lanes and hours, and survive a restart."""
+
+    max_calls: int = Field(100_000, gt=0, description="calls that wait at once; a batch that is more is refused")
+    max_mib: int = Field(1_024, gt=0, description="files and answers kept")
+    at_once: int = Field(8, gt=0, le=1_000, description="queued calls under way at once on ordinary lanes")
+    collect_s: Number = Field(30.0, description="how long calls for a provider's batch are collected")
+    poll_s: float = Field(30.0, gt=0, le=3_600, description="how often a provider is asked how its batch goes")
+    keep_days: int = Field(30, gt=0, description="as long are files and batches kept")
+
+
 class File(_Part):
     """The whole of `tollway.yaml`."""
 
@@ -266,6 +280,9 @@ class File(_Part):
     )
     login: LoginSettings = Field(default_factory=LoginSettings)
     alerts: AlertSettings = Field(default_factory=AlertSettings)
+    queue: QueueSettings | None = Field(
+        None, description="serve /v1/files and /v1/batches here, by a durable queue; without it they are passed on"
+    )
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     max_attempts: int = Field(2, ge=1, le=5, description="lanes that a call is tried at, one after the other")
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
@@ -321,6 +338,7 @@ class Settings(BaseModel):
     alerts: AlertSettings = Field(default_factory=AlertSettings)
     alert_secrets: Mapping[str, Secret] = Field(default_factory=dict)
     """`CHANNEL.url` and `CHANNEL.password`."""
+    queue: QueueSettings | None = None
     max_body_bytes: int
     max_attempts: int
     retries: int
@@ -371,6 +389,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         login=file.login,
         alerts=file.alerts,
         alert_secrets=_alert_secrets(file, folder, env),
+        queue=file.queue,
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,

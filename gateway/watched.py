@@ -85,7 +85,6 @@ class StatusJob:
                  "max_in_flight": lane.max_in_flight, "queue_s": round(lane.queue_s, 4), "samples": lane.samples}
                 for lane in services.fleet.snapshot()
             ],
-            "engines": services.live.found(),
             "journal_lag": services.ledger.lag, "database": services.ledger.failing or "ok", "draining": services.draining,
             "policies": {team: policy.version for team, policy in policies.current.policies.items()},
             "policies_loaded_s": policies.loaded_at, "policy_problems": [str(problem) for problem in policies.problems],

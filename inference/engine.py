@@ -27,7 +27,7 @@ from inference.metrics import Metrics
 from inference.model import Batch, Llama
 from inference.sampling import Logprob, Sampler, Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request, Scheduler, Work
-from inference.spill import DiskStore, Spill
+from inference.spill import DiskStore, HostStore, Spill
 from inference.tokenizer import StreamDecoder, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -415,7 +415,11 @@ class Engine:
 
 def _spill(cache: KVCache, mib: int, folder: Path | None) -> Spill | None:
     slots = (mib << 20) // cache.block_bytes
-    return Spill(cache, DiskStore(slots, cache.block_bytes, folder)) if slots else None
+    if not slots:
+        return None
+    on_gpu = cache.layers[0].is_cuda
+    store = HostStore(slots, cache.block_bytes, pinned=True) if on_gpu else DiskStore(slots, cache.block_bytes, folder)
+    return Spill(cache, store)
 
 
 def _settle_future(answer: "asyncio.Future[Any]", found: object) -> None:

@@ -8,6 +8,7 @@ apart. Padding rows write to the null block.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from inference.attention import Attention, Span
 from inference.cache import Heads, KVCache
-from inference.linear import Choice, Linear, RowGroups, choose
+from inference.linear import Choice, Linear, Product, RowGroups, choose
 from inference.native import NativeStep, Unavailable
 from inference.weights import ModelConfig, Weights
 
@@ -38,24 +39,26 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class _Layer:
     attn_norm: Tensor
-    qkv: Linear
+    qkv: Product
     bias: Tensor | None
     head_norm: Tensor | None
-    out: Linear
+    out: Product
     ffn_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: Product
+    down: Product
 
 
 class Llama:
     """Weights in the chosen kind, rotary tables and attention; `exact` says whether company changes a row's bits."""
+
+    device = torch.device("cpu")
 
     def __init__(self, config: ModelConfig, weights: Weights, kind: str = "auto") -> None:
         self.config = config
         self.heads = Heads(config.heads, config.kv_heads, config.head_size)
         self.choice = _choose(weights, kind)
         self.attention = Attention(self.heads, config.context)
-        self._rotary = _rotary(config)
+        self._rotary = rotary(config)
         self.native = self._compile(weights) if kind == "auto" else None
         self.exact = self.choice.groups.exact and (self.attention.exact or self.native is not None)
         self._layers = [self._layer(weights, index) for index in range(config.layers)]
@@ -64,7 +67,7 @@ class Llama:
         self._norm = weights.vector("output_norm.weight")
         if self.native is None:
             head = weights.matrix("output.weight") if weights.has("output.weight") else embedding
-            self._head = Linear(head, self.choice.kind, self.groups)
+            self._head: Product = Linear(head, self.choice.kind, self.groups)
 
     @property
     def groups(self) -> RowGroups:
@@ -91,13 +94,14 @@ class Llama:
         return torch.cat((logits, self._forward(rest, cache)))
 
     def _forward(self, batch: Batch, cache: KVCache) -> Tensor:
-        eps, width, heads = self.config.eps, (self.config.width,), self.heads
-        turned = heads.query + heads.key
         padding = [0] * (self.groups.padded(len(batch.ids)) - len(batch.ids))
         x = self._embed(batch.ids + padding)
-        positions, slots = _places(batch.spans, len(x), cache.block_size)
-        turns = self._turns(positions)
-        plan = self.attention.plan(batch.spans, cache)
+        positions, slots = (at.to(self.device) for at in places(batch.spans, len(x), cache.block_size))
+        return self._run(x, positions, slots, self.attention.plan(batch.spans, cache), cache, batch.wanted)
+
+    def _run(self, x: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, wanted: list[int] | slice) -> Tensor:
+        eps, width, heads = self.config.eps, (self.config.width,), self.heads
+        turned, turns = heads.query + heads.key, self._turns(positions)
         for index, layer in enumerate(self._layers):
             rows = layer.qkv(F.rms_norm(x, width, layer.attn_norm, eps))
             if layer.bias is not None:
@@ -110,7 +114,7 @@ class Llama:
             x += layer.out(self.attention(index, rows[:, : heads.query], cache, plan))
             gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
             x += layer.down(F.silu(gate).mul_(up))
-        return self.logits(x[batch.wanted])
+        return self.logits(x[wanted])
 
     def logits(self, x: Tensor) -> Tensor:
         """Final norm and head for some rows."""
@@ -123,7 +127,7 @@ class Llama:
         return self._head(F.rms_norm(x, (self.config.width,), self._norm, self.config.eps))[:rows]
 
     def _embed(self, ids: list[int]) -> Tensor:
-        return self._embedding[torch.tensor(ids)].float()
+        return self._embedding[torch.tensor(ids, device=self.device)].float()
 
     def _compile(self, weights: Weights) -> NativeStep | None:
         """The compiled decode step, if this machine and these weights allow it; the report says why not."""
@@ -168,7 +172,7 @@ class Llama:
             return None
         return torch.cat((weights.vector(q).expand(self.heads.query, -1), weights.vector(k).expand(self.heads.key, -1)))
 
-    def _linear(self, weights: Weights, *names: str) -> Linear:
+    def _linear(self, weights: Weights, *names: str) -> Product:
         return Linear(weights.matrix(*names), self.choice.kind, self.groups)
 
 
@@ -183,7 +187,7 @@ def _choose(weights: Weights, kind: str) -> Choice:
     return choose(kind, samples)
 
 
-def _places(spans: Sequence[Span], rows: int, block_size: int) -> tuple[Tensor, Tensor]:
+def places(spans: Sequence[Span], rows: int, block_size: int) -> tuple[Tensor, Tensor]:
     """Each row's position, and the cache slot it writes; what belongs to no span goes to the null block."""
     positions, slots = np.zeros((2, rows), np.int64)
     for span in spans:
@@ -193,7 +197,7 @@ def _places(spans: Sequence[Span], rows: int, block_size: int) -> tuple[Tensor, 
     return torch.from_numpy(positions), torch.from_numpy(slots)
 
 
-def _rotary(config: ModelConfig) -> Tensor:
+def rotary(config: ModelConfig) -> Tensor:
     """A complex number of length 1 for every position and pair, [context, half a head], computed in float64."""
     half = config.head_size // 2
     speeds = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)

@@ -6,7 +6,9 @@ Prints one line `ready http://host:port` to stdout when it serves; everything el
 import argparse
 import asyncio
 import ctypes
+import gc
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -23,6 +25,7 @@ import uvicorn
 from inference.app import App, Served
 from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
+from inference.cuda import CudaLlama
 from inference.draft import DraftModel
 from inference.engine import Engine
 from inference.gguf import BadValue, GGUFError, NotGGUF, Truncated, read_gguf
@@ -67,7 +70,7 @@ def _way_out(error: Exception) -> str:
         case NotGGUF():
             return "--model takes a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and safetensors."
         case KindUnavailable():
-            return "--weights auto takes a kind that works here; fp32 always does."
+            return "--device cpu --weights auto takes a kind that works here; fp32 always does."
         case GGUFError():
             return (
                 "This engine runs llama GGUF files (F32, F16, BF16, Q4_0, Q4_1, Q8_0) and Llama, Qwen2 and Qwen3 checkpoints, "
@@ -87,8 +90,10 @@ def load(options: argparse.Namespace) -> Served:
     tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
     if tokenizer.size > config.vocabulary:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
+    device, before = torch.device(options.device), _resident_bytes()
     with torch.inference_mode():
-        model = Llama(config, weights, options.weights)
+        model = Llama(config, weights, options.weights) if device.type == "cpu" else _on_gpu(config, weights, device)
+    weights_bytes = _resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
     engine = Engine(
         model,
@@ -104,6 +109,7 @@ def load(options: argparse.Namespace) -> Served:
     cache_bytes = engine.cache.block_bytes * engine.scheduler.pool.blocks
     facts: dict[str, Any] = {
         "weights": model.choice.kind,
+        "weights_bytes": weights_bytes,
         "exact": model.exact,
         "kernels": model.choice.report,
         "threads": options.threads,
@@ -118,6 +124,13 @@ def load(options: argparse.Namespace) -> Served:
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
 
 
+def _resident_bytes() -> int:
+    """Memory of this process, once what is not needed any more has gone; 0 where the system does not say."""
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
+
+
 def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
     """Shape, weights, tokenizer metadata and hash of a GGUF file, or of a folder with a safetensors checkpoint."""
     if path.is_dir():
@@ -125,6 +138,12 @@ def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
         return config, weights, read_tokenizer(path), folder_hash(path)
     file = read_gguf(path)
     return read_config(file), GGUFWeights(file), file.meta, file_hash(path)
+
+
+def _on_gpu(config: ModelConfig, weights: Weights, device: torch.device) -> Llama:
+    if device.type != "cuda" or not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+        raise KindUnavailable(f"--device {device}: there is no such GPU here, or this torch was built without CUDA")
+    return CudaLlama(config, weights, device)
 
 
 def _draft(path: Path, meta: Mapping[str, Any], options: argparse.Namespace) -> DraftModel:
@@ -166,6 +185,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kv-dtype", choices=list(KV_FORMS), default="fp16", help="int8 halves the cache again")
     parser.add_argument("--kv-spill-mib", type=int, default=0, help="disk for blocks that the cache evicts; 0: none")
     parser.add_argument("--kv-spill-dir", type=Path, metavar="DIR", help="where (default: the system's folder for such files)")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda:N: bf16 weights and cache on that GPU (not measured yet)")
     parser.add_argument("--weights", choices=["auto", *KINDS], default="auto")
     parser.add_argument(
         "--model",

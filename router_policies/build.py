@@ -31,6 +31,7 @@ from router_policies.rules import (
     PolicyTest,
     Rate,
     Rule,
+    Wait,
 )  # fmt: skip
 from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, NormalizePart, RulePart, TeamFile
 from router_policies.types import Ask
@@ -92,6 +93,8 @@ class _Build:
                 self._say(("classes", name), "field `value_usd_per_hour` is missing", at_key=True)
             self._slip(name, CLASSES, ("classes", name), at_key=True)
             self._lanes(part.lanes, ("classes", name, "lanes"))
+            self._lanes(part.wait.lanes, ("classes", name, "wait", "lanes"))
+            self._zone(part.wait.timezone, ("classes", name, "wait", "timezone"))
             classes[name] = _klass(CLASSES.get(name, Klass(name=name)), part)
         return classes
 
@@ -168,13 +171,15 @@ class _Build:
 
     def _budgets(self) -> tuple[Budget, ...]:
         for i, budget in enumerate(self.file.budgets):
-            if not _zone_exists(budget.timezone):
-                hint = did_you_mean(budget.timezone, available_timezones())
-                self._say(("budgets", i, "timezone"), "is no IANA time zone such as Europe/Berlin", hint)
+            self._zone(budget.timezone, ("budgets", i, "timezone"))
             self._downgrade(i, budget)
         return tuple(
             Budget(**{**budget.model_dump(), "downgrade": _downgrade(budget.downgrade)}) for budget in self.file.budgets
         )
+
+    def _zone(self, name: str, path: Path_) -> None:
+        if not _zone_exists(name):
+            self._say(path, "is no IANA time zone such as Europe/Berlin", did_you_mean(name, available_timezones()))
 
     def _downgrade(self, i: int, budget: BudgetPart) -> None:
         part, path = budget.downgrade, ("budgets", i, "downgrade")
@@ -249,6 +254,8 @@ def _klass(base: Klass, part: ClassPart) -> Klass:
         del said["value_usd_per_hour"]
     if "lanes" in said:
         said["lanes"] = globs(said["lanes"])
+    if "wait" in said:
+        said["wait"] = Wait(lanes=globs(part.wait.lanes), hours=part.wait.hours, timezone=part.wait.timezone)
     return replace(base, **said)
 
 
@@ -308,6 +315,7 @@ def _plain(klass: Klass) -> dict[str, Any]:
     return {
         "value_usd_per_hour": klass.value_usd_per_hour, "first_token_deadline_ms": klass.first_token_deadline_ms,
         "total_deadline_ms": klass.total_deadline_ms, "epsilon": klass.epsilon, "lanes": [str(g) for g in klass.lanes],
+        "wait": [str(g) for g in klass.wait.lanes] + [klass.wait.hours, klass.wait.timezone],
         "hedge": klass.hedge, "missed_deadline_usd": klass.missed_deadline_usd,
     }  # fmt: skip
 

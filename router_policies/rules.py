@@ -33,6 +33,15 @@ class RuleFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What queued calls of a class wait for, as long as their deadline lets them (queueing.py)."""
+
+    lanes: tuple[Glob, ...] = (Glob("batch"), Glob("flex"))
+    hours: str = ""  # "22-6": from 22:00 to 6:00; empty: any
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Klass:
     """How sensitive to waiting a call is. `Klass`, because `class` is taken."""
 
@@ -42,6 +51,7 @@ class Klass:
     total_deadline_ms: float | None = None
     epsilon: float = 0.05
     lanes: tuple[Glob, ...] = ()  # those allowed, in order of preference on an equal sum; empty: any
+    wait: Wait = Wait()
     hedge: bool = False  # whether a second lane may be asked while the first is silent (hedge.py)
     missed_deadline_usd: float = 0.0  # what a missed deadline costs beside the wait, where hedges are weighed
     description: str = ""

@@ -56,6 +56,15 @@ class ModelsPart(_Part):
     """A model, and what to use instead, in this order, where no lane can serve it."""
 
 
+class WaitPart(_Part):
+    lanes: list[Pattern] = Field(default=["batch", "flex"], min_length=1, max_length=MANY)
+    """Cheap lanes, as patterns; the others are for calls whose deadline is at risk."""
+    hours: Annotated[str, Field(pattern=r"^(([01]?\d|2[0-3])-([01]?\d|2[0-4]))?$")] = ""
+    """Cheap hours, such as 22-6; default: any."""
+    timezone: str = "UTC"
+    """IANA zone of the hours."""
+
+
 class ClassPart(_Part):
     value_usd_per_hour: Value | None = None
     """What an hour of waiting is worth: 60 for a person in an editor, 0 where nobody waits. Built-in classes have one."""
@@ -67,6 +76,8 @@ class ClassPart(_Part):
     """The greatest chance of missing a deadline at which a lane still counts as good."""
     lanes: list[Pattern] = []
     """Lanes this class may use, in order of preference on an equal sum; empty: any."""
+    wait: WaitPart = WaitPart()
+    """What calls of a batch (`/v1/batches`) wait for, as long as their deadline lets them."""
     hedge: bool = False
     """Whether a second lane is asked while the first is silent, where that is worth more than it costs."""
     missed_deadline_usd: Value = 0.0

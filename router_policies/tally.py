@@ -90,7 +90,7 @@ class Tally:
     """All calls of a run, by stretch of time, team and class. Stretches double in length as the trace goes on."""
 
     def __init__(self) -> None:
-        self._width_s = 1.0
+        self._width_s = 1.0 / STRETCHES
         self._cells: dict[tuple[int, str, str], Sums] = {}
 
     def add(self, call: Recorded, served: Outcome | None, class_name: str) -> None:
@@ -107,6 +107,10 @@ class Tally:
         old, self._cells = self._cells, {}
         for (stretch, team, name), cell in old.items():
             self._cells.setdefault((stretch // 2, team, name), Sums()).plus(cell)
+
+    def stretches(self) -> int:
+        """As many as the calls reach over."""
+        return max((stretch for stretch, _, _ in self._cells), default=0) + 1
 
     def groups(self) -> list[tuple[str, str]]:
         return sorted({(team, name) for _, team, name in self._cells})
@@ -126,11 +130,11 @@ class Tally:
 
 def resampled(tallies: Sequence[Tally], group: tuple[str, str] | None = None, seed: int = 0) -> list[list[Sums]]:
     """Sums of each run, drawn anew many times by stretches of time, all runs alike."""
-    rng = random.Random(seed)
-    cells = [[tally.sums(group, [n]) for n in range(STRETCHES)] for tally in tallies]
+    rng, count = random.Random(seed), max(tally.stretches() for tally in tallies)
+    cells = [[tally.sums(group, [n]) for n in range(count)] for tally in tallies]
     found = []
     for _ in range(RESAMPLES):
-        drawn = Counter(rng.choices(range(STRETCHES), k=STRETCHES))
+        drawn = Counter(rng.choices(range(count), k=count))
         totals = []
         for stretches in cells:
             total = Sums()

@@ -61,6 +61,55 @@ def test_a_place_that_comes_free_goes_to_who_waits_and_not_to_batch() -> None:
     run(test())
 
 
+def test_a_team_that_sends_too_much_delays_itself() -> None:
+    """Of those who wait each team comes in turn; what could not be served in time is refused at once."""
+
+    async def test() -> None:
+        admission, came, refused = full(1), [], []
+
+        async def enter(team: str) -> None:
+            try:
+                await admission.wait(team, patient=False)
+            except Overloaded:
+                refused.append(team)
+            else:
+                came.append(team)
+
+        waiting = [asyncio.ensure_future(enter(team)) for team in ("loud",) * 20 + ("quiet",) * 2]
+        await asyncio.sleep(0)
+        assert refused == ["loud"] * 12
+        for _ in range(4):
+            admission.leave()
+            await asyncio.sleep(0)
+        assert came == ["loud", "quiet", "loud", "quiet"]
+        for _ in range(6):
+            admission.leave()
+        await asyncio.gather(*waiting)
+        admission.leave()
+        assert admission.in_flight == 0
+
+    run(test())
+
+
+def test_a_call_that_is_given_up_takes_no_place() -> None:
+    """Neither while it waits nor in the moment in which a place came."""
+
+    async def test() -> None:
+        admission = full(1)
+        waits = asyncio.ensure_future(admission.wait("a", patient=False))
+        comes = asyncio.ensure_future(admission.wait("b", patient=False))
+        await asyncio.sleep(0)
+        waits.cancel()
+        await asyncio.sleep(0)
+        admission.leave()           # b's place
+        comes.cancel()
+        await asyncio.gather(waits, comes, return_exceptions=True)
+        assert admission.in_flight == 0
+        assert admission.may_enter(patient=False)
+
+    run(test())
+
+
 def test_nobody_waits_longer_than_a_tenth_of_a_second() -> None:
     """Then 503 with Retry-After 1, and no place is lost."""
 

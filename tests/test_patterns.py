@@ -12,7 +12,7 @@ from gateway.core.patterns import GIT_SECTION, kind_of, skeleton, units
     ("Current time: 10:05", "timestamp"), ("The time is 2026-11-30T10:05:11Z.", "timestamp"), ("2026-11-30 10:05:11", "timestamp"),
     ("now=1790000000", "timestamp"), ("Today's date: 2026-11-30", "date"), ("Today is Monday, November 30, 2026.", "date"),
     ("Date: 30 Nov 2026", "date"), ("nonce: 8f3a9b", "nonce"), ("cache-buster 77", "nonce"), ("Request ID: req_0a1b2c", "id"),
-    ("session 0b6e2a5c-1111-4222-8333-123456789abc", "id"), ("Turn: 12", "counter"), ("tokens left: 1200", "counter"),
+    ("session 0b6e2a5c-1111-4222-8333-123456789abc", "id"), ("Turn: 12", "counter"), ("You are at step 4; think first.", "counter"), ("tokens left: 1200", "counter"),
     ("Current branch: main", "git"), ("HEAD is 3fa9c1b", "git"), ("commit 3fa9c1b2", "git"),
     ("API version 2024-01-01", None), ("Use at most 12 lines.", None), ("Your knowledge ends 2023-10.", None), ("Follow the rules.", None),
     ("Listen on port 8080.", None), ("x" * 3000 + " time 10:00", None),

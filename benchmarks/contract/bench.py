@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -30,9 +31,10 @@ class Exchange(asyncio.Protocol):
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._buffer = b""
+        self._buffer = bytearray()
+        self._wants = 0
+        self._raw = b""
         self.gone = asyncio.Event()
-        self.body: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,17 +45,25 @@ class Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if len(self._buffer) < self._wants:
+            return
+        head, found, rest = bytes(self._buffer).partition(b"\r\n\r\n")
         if not found:
             return
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
         if len(rest) < length:
+            self._wants = len(head) + 4 + length
             return
-        self.body, self._buffer = json.loads(rest[:length]), rest[length:]
+        self._raw, self._buffer, self._wants = rest[:length], bytearray(rest[length:]), 0
         self._bench.seen += 1
         task = asyncio.ensure_future(self._bench.handler(self))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    @property
+    def body(self) -> Any:
+        """Of the request."""
+        return json.loads(self._raw)
 
     def answer(self, status: int = 200, body: bytes | None = None, headers: bytes = b"") -> None:
         body = ANSWER if body is None else body
@@ -82,6 +92,8 @@ def _chunk(**fields: Any) -> bytes:
 
 
 _USAGE = {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28}
+USED = json.dumps(_USAGE).encode()
+"""As it stands in `FINISH`."""
 WORD = _chunk(choices=[{"index": 0, "delta": {"content": "toll "}, "finish_reason": None}])
 _STOP = _chunk(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
 FINISH = _STOP + _chunk(choices=[], usage=_USAGE) + b"data: [DONE]\n\n"
@@ -118,6 +130,7 @@ class Bench:
         self.seen = 0
         self.port = free_port()
         self.keys: dict[str, str] = {}
+        self._kept: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._server: Any = None
 
@@ -125,20 +138,22 @@ class Bench:
     @contextlib.asynccontextmanager
     async def open(
         backends: int = 1, workers: int = 1, teams: Sequence[str] = ("plain",), policy: dict[str, Any] | None = None,
-        **settings: Any,
+        backend: dict[str, Any] | None = None, **settings: Any,
     ) -> AsyncIterator[Bench]:  # fmt: skip
+        """`policy`, `backend`: further fields of each team's file, of each backend; `settings`: of `tollway.yaml`."""
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder))
             try:
-                await bench._start(backends, workers, teams, policy or {}, settings)
+                await bench._start(backends, workers, teams, policy or {}, backend or {}, settings)
                 yield bench
             finally:
                 await asyncio.to_thread(bench.stop)
                 bench._server.close()
 
     async def _start(
-        self, backends: int, workers: int, teams: Sequence[str], policy: dict[str, Any], settings: dict[str, Any]
-    ) -> None:
+        self, backends: int, workers: int, teams: Sequence[str], policy: dict[str, Any], backend: dict[str, Any],
+        settings: dict[str, Any],
+    ) -> None:  # fmt: skip
         self._server = await asyncio.get_running_loop().create_server(lambda: Exchange(self), "127.0.0.1", 0, backlog=4096)
         mock = self._server.sockets[0].getsockname()[1]
         (self.folder / "teams").mkdir()
@@ -146,7 +161,9 @@ class Bench:
             rules = {"team": team, "budgets": [{"name": "cap", "limit_usd": 100_000}], **policy}
             (self.folder / "teams" / f"{team}.yaml").write_text(json.dumps(rules))
         described = {
-            f"b{n}": {"dialect": "openai", "url": f"http://127.0.0.1:{mock}/v1", "provider": "openai", "models": [MODEL]}
+            f"b{n}": {
+                "dialect": "openai", "url": f"http://127.0.0.1:{mock}/v1", "provider": "openai", "models": [MODEL], **backend,
+            }
             for n in range(backends)
         }
         config = {"backends": described, "data": "data", "policies": "teams", "unready_s": 0, **settings}
@@ -230,6 +247,34 @@ class Bench:
             pass
         got.took_s = time.perf_counter() - began
         return got
+
+    async def kept_call(self, request: bytes, timeout_s: float = 30.0) -> Got:
+        """One call on a connection that is kept for the next: costs the load generator a fraction of one of its own."""
+        began, got = time.perf_counter(), Got()
+        try:
+            async with asyncio.timeout(timeout_s):
+                reader, writer = self._kept.pop() if self._kept else await asyncio.open_connection("127.0.0.1", self.port)
+                writer.write(request)
+                await read_answer(reader, got)
+                self._kept.append((reader, writer))
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            got.status = 0
+        got.took_s = time.perf_counter() - began
+        return got
+
+    async def connect(self, count: int) -> None:
+        """Connections for `kept_call`, opened beforehand: under load the kernel's queue of new ones would be measured."""
+        for start in range(0, count, 32):
+            opened = [asyncio.open_connection("127.0.0.1", self.port) for _ in range(min(32, count - start))]
+            self._kept += await asyncio.gather(*opened)
+            await asyncio.sleep(0.01)
+
+    def pin(self) -> None:
+        """The gateway to the last core, this process with its load and its model server to the others; nothing on one core."""
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > 1:
+            self.process.cpu_affinity(cores[-1:])
+            os.sched_setaffinity(0, cores[:-1])
 
     async def rate(self, per_s: float, seconds: float, one: Callable[[], Awaitable[Any]]) -> list[Any]:
         """Open loop: starts calls at an even rate, whatever becomes of them."""

@@ -136,9 +136,10 @@ async def _slowloris(count: int, seconds: float) -> Reached:
         trickling.cancel()
         for writer in writers:
             writer.transport.abort()
-        ratio = p99_ms([one.took_s for one in during]) / p99_ms([one.took_s for one in before])
+        after = await bench.rate(50, seconds, lambda: bench.call(bench.request()))
+        ratio = p99_ms([one.took_s for one in during]) / min(p99_ms([one.took_s for one in part]) for part in (before, after))
         bad = sum(one.status != 200 for one in during)
-        figure = f"P99 {ratio:.1f}x baseline; {bad} of {len(during)} failed"
+        figure = f"P99 {ratio:.1f}x baseline (the better of before and after); {bad} of {len(during)} failed"
         return Reached(figure, ratio <= 2 and not bad, f"{count} connections")
 
 
@@ -195,6 +196,11 @@ def _send(port: int, request: bytes) -> None:
         sock.recv(65_536)
 
 
+async def at_once(exchange: Exchange) -> None:
+    """Answers without a look at the request: the load generator must cost less than the gateway."""
+    exchange.answer()
+
+
 @experiment("C25")
 def overload(scale: Scale) -> Reached:
     """Three times what was found to be the capacity, in two classes."""
@@ -203,41 +209,51 @@ def overload(scale: Scale) -> Reached:
 
 async def _overload(seconds: float) -> Reached:
     async with Bench.open() as bench:
-        async def handler(exchange: Exchange) -> None:
-            await asyncio.sleep(0.02)
-            exchange.answer()
+        bench.pin()
+        bench.handler = at_once
+        words = [{"role": "user", "content": f"{n} " + "the toll road " * 40} for n in range(60)]
+        waits, patient = (bench.request(headers=klass, messages=words) for klass in (b"", b"x-tollway-class: batch\r\n"))
 
-        bench.handler = handler
-        batch = b"x-tollway-class: batch\r\n"
+        async def closed(clients: int, lasts_s: float) -> list[Got]:
+            end = time.monotonic() + lasts_s
 
-        async def closed(until: float) -> list[Got]:
-            got = []
-            while time.monotonic() < until:
-                got.append(await bench.call(bench.request()))
-            return got
+            async def client() -> list[Got]:
+                got = []
+                while time.monotonic() < end:
+                    got.append(await bench.kept_call(waits))
+                return got
 
-        end = time.monotonic() + seconds / 2
-        found = [one for several in await asyncio.gather(*(closed(end) for _ in range(32))) for one in several]
-        capacity = sum(one.status == 200 for one in found) / (seconds / 2)
+            return [one for several in await asyncio.gather(*(client() for _ in range(clients))) for one in several]
+
+        await bench.connect(1_500)
+        await closed(16, 1.0)
+        found = await closed(16, seconds / 2)
+        capacity = len(found) / (seconds / 2)
         usual = p99_ms([one.took_s for one in found])
         calls = iter(range(10**9))
 
         async def either() -> tuple[bool, Got]:
-            patient = next(calls) % 2 == 0
-            return patient, await bench.call(bench.request(headers=batch if patient else b""))
+            batch = next(calls) % 2 == 0
+            return batch, await bench.kept_call(patient if batch else waits)
 
-        results = await bench.rate(3 * capacity, seconds, either)
-        good = [got for _, got in results if got.status == 200]
-        refused = [got.took_s for _, got in results if got.status == 503]
-        interactive = p99_ms([got.took_s for patient, got in results if not patient and got.status == 200])
-        lost = sum(got.status not in (200, 503) for _, got in results)
-        goodput = len(good) / seconds / capacity
-        figure = (
-            f"goodput {goodput:.0%} of {capacity:.0f}/s; refused {len(refused)}, P99 {p99_ms(refused):.0f} ms; "
-            f"interactive P99 {interactive / usual:.1f}x; {lost} neither"
-        )
-        kept = goodput >= 0.9 and p99_ms(refused) <= 50 and interactive <= 2 * usual and not lost
-        return Reached(figure, kept, f"{seconds:.0f} s; load and server share the gateway's cores")
+        figures, kept = [], True
+        for times in (2, 3):
+            cpu, began = time.process_time(), time.monotonic()
+            results = await bench.rate(times * capacity, seconds, either)
+            lasted_s = time.monotonic() - began
+            load = (time.process_time() - cpu) / lasted_s
+            good = sum(got.status == 200 for _, got in results) / lasted_s / capacity
+            refused = [got.took_s for _, got in results if got.status == 503]
+            interactive = p99_ms([got.took_s for batch, got in results if not batch and got.status == 200]) / usual
+            lost = sum(got.status not in (200, 503) for _, got in results)
+            figures.append(
+                f"{times}x: goodput {good:.0%}; {len(refused)} of {len(results)} refused, P99 {p99_ms(refused):.0f} ms; "
+                f"interactive P99 {interactive:.1f}x; {lost} neither; load generator {load:.0%} of a core"
+            )
+            kept &= good >= 0.9 and p99_ms(refused) <= 50 and interactive <= 2 and not lost
+            await asyncio.sleep(1.0)
+        figure = f"capacity {capacity:.0f}/s, P99 {usual:.0f} ms; " + "; ".join(figures)
+        return Reached(figure, kept, f"{seconds:.0f} s each; 35 kB turns")
 
 
 @experiment("C26")
@@ -248,15 +264,21 @@ def fairness(scale: Scale) -> Reached:
 
 async def _fairness(seconds: float) -> Reached:
     async with Bench.open(teams=("good", "fine", "loud")) as bench:
-        def normal(team: str) -> Any:
-            return bench.rate(15, seconds, lambda: bench.call(bench.request(team)))
+        bench.pin()
+        bench.handler = at_once
+        words = [{"role": "user", "content": f"{n} " + "the toll road " * 40} for n in range(60)]
+        requests = {team: bench.request(team, messages=words) for team in bench.keys}
 
-        await bench.rate(30, 1, lambda: bench.call(bench.request("good")))
-        alone = [got for part in await asyncio.gather(normal("good"), normal("fine")) for got in part]
-        loud = bench.rate(300, seconds, lambda: bench.call(bench.request("loud")))
-        *parts, _ = await asyncio.gather(normal("good"), normal("fine"), loud)
+        def send(team: str, per_s: float, lasts_s: float = seconds) -> Any:
+            return bench.rate(per_s, lasts_s, lambda: bench.kept_call(requests[team]))
+
+        await bench.connect(1_000)
+        await send("good", 30, 1.0)
+        alone = [got for part in await asyncio.gather(send("good", 25), send("fine", 25)) for got in part]
+        *parts, loud = await asyncio.gather(send("good", 25), send("fine", 25), send("loud", 500))
         beside = [got for part in parts for got in part]
         ratio = p99_ms([got.took_s for got in beside]) / p99_ms([got.took_s for got in alone])
         success = sum(got.status == 200 for got in beside) / len(beside)
-        figure = f"others' P99 {ratio:.1f}x; success {success:.1%}"
-        return Reached(figure, ratio <= 1.5 and success >= 0.999, f"{seconds:.0f} s")
+        refused = sum(got.status == 503 for got in loud) / len(loud)
+        figure = f"others' P99 {ratio:.1f}x; success {success:.1%}; of the loud team {refused:.0%} refused"
+        return Reached(figure, ratio <= 1.5 and success >= 0.999, f"{seconds:.0f} s, 25, 25 and 500 calls/s of 35 kB")

@@ -1,4 +1,4 @@
-"""C1, C3, C4, C5, C16, C17: kills, budgets, the store, clocks. The scenarios are those of the test suite, run here longer.
+"""C1 to C7 and C15 to C23, as far as the test suite has their scenarios, which are run here longer.
 
 Each prints its figures as `C3 {...}`; where one prints none, what is told is how many passed.
 """
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.contract import Reached, Scale, experiment
+from benchmarks.contract import Reached, Scale, experiment, five
 
 _ROOT = Path(__file__).parents[2]
 _HOURS_S = 6 * 3_600
@@ -34,11 +34,24 @@ def scenarios(line: str, done: str, *tests: str, **env: float) -> Reached:
 
 @experiment("C1")
 def kills(scale: Scale) -> Reached:
-    """SIGKILL under load, a start, and every answer that a client had whole looked for."""
+    """SIGKILL under load, a start, and every answer that a client had whole looked for; then three replicas, Redis and
+    PostgreSQL, each killed in turn."""
     count = scale.of(20, 200)
+    one = scenarios(
+        "C1", "", "tests/flow/test_process.py::test_kill_loses_no_answered_call", TOLLWAY_KILLS=count,
+    )  # fmt: skip
+    figure, kept = five.kills(10 if scale.long else 1, 2.0)
+    done = f"{count:.0f} kills of one process, 12 clients, streams; {10 if scale.long else 1} of each of the five, 6 clients"
+    return Reached(f"{one.figure}; {figure}", one.kept and kept, done)
+
+
+@experiment("C2")
+def power(scale: Scale) -> Reached:
+    """A disk that keeps of what was not synced any part or none, cut at every second sync."""
+    calls = scale.of(120, 1_000)
     return scenarios(
-        "C1", f"{count:.0f} kills, 12 clients, streams", "tests/flow/test_process.py::test_kill_loses_no_answered_call",
-        TOLLWAY_KILLS=count,
+        "C2", f"{calls:.0f} calls x 3 seeds on a simulated disk; no states from strace", "tests/ledger/test_power.py",
+        TOLLWAY_POWER_CALLS=calls,
     )  # fmt: skip
 
 
@@ -67,6 +80,74 @@ def store_away(scale: Scale) -> Reached:
         "C5", f"4 ways, away for {max(seconds / 2, 1):.0f} s each; no promoted replica", f"{_REPLICAS}::{_AWAY}",
         TOLLWAY_CHAOS_S=seconds,
     )  # fmt: skip
+
+
+@experiment("C6")
+def database_away(scale: Scale) -> Reached:
+    """SIGKILL and SIGSTOP of PostgreSQL under load; starts without it."""
+    return scenarios(
+        "C6", "killed and frozen for some seconds under load; no packet loss, no full disk there",
+        "tests/flow/test_replicas.py", "-k", "database_is_away",
+    )  # fmt: skip
+
+
+@experiment("C7")
+def faults(scale: Scale) -> Reached:
+    """Every row of section 5 in three dialects, streamed and not."""
+    return scenarios("C7", "every cell, from a scripted server", "tests/flow/test_fault_table.py", "tests/flow/test_faults.py")
+
+
+@experiment("C15")
+def malformed(scale: Scale) -> Reached:
+    """Odd requests at every path, mutations of good bodies, and what parsers are given."""
+    bodies = scale.of(400, 20_000)
+    return scenarios(
+        "C15", f"{bodies:.0f} mutated bodies and every odd request; neither schemathesis nor atheris", "tests/flow/test_odd.py",
+        "tests/dialects/test_sse.py", "tests/dialects/test_splice.py", "tests/router_policies/test_strict_yaml.py",
+        TOLLWAY_ODD=bodies,
+    )  # fmt: skip
+
+
+@experiment("C18")
+def disk_full(scale: Scale) -> Reached:
+    """A journal on a file system of 128 MiB, filled and freed."""
+    return scenarios("C18", "once; needs root", "tests/flow/test_disk.py", "-k", "full_disk")
+
+
+@experiment("C19")
+def sync_errors(scale: Scale) -> Reached:
+    """EIO from every fdatasync, by strace."""
+    return scenarios("C19", "once; needs strace", "tests/flow/test_disk.py", "-k", "does_not_sync")
+
+
+@experiment("C20")
+def reloads(scale: Scale) -> Reached:
+    """Slips, cuts and half-written files in policies, in a running gateway too."""
+    return scenarios(
+        "C20", "1,000 slips in policy files, 60 cuts; live ones by the gateway's own reload; prices are read at the start only",
+        "tests/router_policies/test_mutations.py", "tests/flow/test_policy.py", "tests/metering/test_rows.py",
+    )  # fmt: skip
+
+
+@experiment("C21")
+def apart(scale: Scale) -> Reached:
+    """Two teams with the same prompts and canaries of their own, and the engine's blocks by salt."""
+    return scenarios(
+        "C21", "canaries by every path, salts, the engine's cache by salt; no timing test", "tests/flow/test_canaries.py",
+        "tests/inference/test_blocks.py", "tests/prefix/test_history.py",
+    )  # fmt: skip
+
+
+@experiment("C22")
+def secrets(scale: Scale) -> Reached:
+    """Canaries through all paths and faults, looked for in everything that is kept or told."""
+    return scenarios("C22", "files, log, Redis, metrics, reports, environments", "tests/flow/test_canaries.py", "-k", "secret")
+
+
+@experiment("C23")
+def revocation(scale: Scale) -> Reached:
+    """A key is revoked at one replica while another serves it."""
+    return scenarios("C23", "2 replicas; keys do not depend on Redis", "tests/flow/test_replicas.py", "-k", "revocation")
 
 
 @experiment("C16")

@@ -49,6 +49,11 @@ class BreakpointCache:
         used.uncached = prompt.tokens - done
         return used
 
+    def holds(self, domain: str, digest: bytes, at_s: float) -> bool:
+        """Whether the prefix of that name can be read now."""
+        entry = self._entries.get((domain, digest))
+        return entry is not None and entry.ready_s <= at_s < entry.until_s
+
     def _options(self, body: Mapping[str, Any]) -> tuple[str, str]:
         options = body.get("prompt_cache_options") or {}
         if unknown := set(options) - _OPTIONS:

@@ -81,6 +81,11 @@ class MarkedCache:
             hit = max(hit, found)
         return self._used(domain, prompt, [index for index in marks if index > hit], hit, at_s)
 
+    def holds(self, domain: str, digest: bytes, at_s: float) -> bool:
+        """Whether the prefix of that name can be read now."""
+        entry = self._entries.get((domain, digest))
+        return entry is not None and entry.ready_s <= at_s < entry.until_s
+
     def _checked(self, prompt: Prompt) -> list[int]:
         rules, marks = self.rules, prompt.marked
         if len(marks) > rules.most_marks:

@@ -6,7 +6,7 @@ list with one text part. A token is four bytes of a block's compact JSON; sums a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -31,6 +31,8 @@ class Block:
     position: int
     """Counts from 1; a run of tool calls, or of their results, is one position."""
     layer: str
+    markable: bool = True
+    """Whether a mark may stand here; without one, a prefix cannot end here but at the prompt's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class _Piece:
     mark: str | None = None
     run: str = ""
     """Neighbours with the same non-empty run share a position."""
+    markable: bool = True
 
 
 def anthropic(body: Json) -> Prompt:
@@ -87,14 +90,14 @@ def _anthropic_pieces(body: Json) -> Iterator[_Piece]:
 
 def _openai_pieces(body: Json) -> Iterator[_Piece]:
     for tool in body.get("tools") or ():
-        yield _piece("tools", "", tool)
+        yield replace(_piece("tools", "", tool), markable=False)
     for message in body.get("messages") or ():
         rest = {name: value for name, value in message.items() if name != "content"}
         parts = _parts(message.get("content"))
         for part in parts:
             yield _piece("messages", message.get("role", ""), part)
         if len(rest) > 1 or not parts:
-            yield _Piece("messages", orjson.dumps(rest))
+            yield _Piece("messages", orjson.dumps(rest), markable=False)
 
 
 def _piece(layer: str, role: str, part: Json, run: str = "") -> _Piece:
@@ -106,7 +109,7 @@ def _piece(layer: str, role: str, part: Json, run: str = "") -> _Piece:
             part = {key: value for key, value in part.items() if key != name}
             if part.get("type") == "text" and not part.get("text"):
                 raise Refused("cache_control cannot be set for empty text blocks")
-    return _Piece(layer, role.encode() + b"\0" + orjson.dumps(part), mark, run)
+    return _Piece(layer, role.encode() + b"\0" + orjson.dumps(part), mark, run, part.get("type") not in _UNMARKABLE)
 
 
 def _parts(content: Any) -> list[Json]:
@@ -129,10 +132,11 @@ def _prompt(pieces: Sequence[_Piece], roots: Mapping[str, Sequence[Any]]) -> Pro
         size += len(piece.text)
         position += 0 if piece.run and piece.run == run else 1
         run = piece.run
-        blocks.append(Block(running.digest(), size // BYTES_PER_TOKEN, piece.mark, position, layer))
+        blocks.append(Block(running.digest(), size // BYTES_PER_TOKEN, piece.mark, position, layer, piece.markable))
     return Prompt(tuple(blocks), b"".join(texts))
 
 
+_UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 _ORDER = {"": 0, "tools": 1, "system": 2, "messages": 3}
 
 

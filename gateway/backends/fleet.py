@@ -49,6 +49,8 @@ class Target:
     idle_timeout_s: float
     cache_salt: bool
     batch: bool = False
+    offline: bool = False
+    """Whether it is reached through a batch API only, and by no call on its way."""
     data_only: bool = False
     """Whether pictures and files must come as data: URLs."""
     pool: str
@@ -77,13 +79,14 @@ class Fleet:
         self.probes: dict[str, LaneProbe] = {}
         self.retries = {name: RetryBudget() for name in settings.backends}
         self._roads: dict[tuple[str, str], Target] = {}
+        self._offline: dict[tuple[str, str], Target] = {}
         for name, backend in settings.backends.items():
             for lane, how in backend.lanes.items():
                 target = _target(name, backend, lane, how, settings.backend_keys.get(name))
                 self.targets[target.key] = target
                 self.probes[target.key] = LaneProbe(how)
                 for client, road in _roads(target).items():
-                    self._roads[target.key, client] = road
+                    (self._offline if target.offline else self._roads)[target.key, client] = road
         self._snapshot: tuple[Lane, ...] = ()
         self._snapshot_until = 0.0
         self._by_dialect: dict[str, tuple[Lane, ...]] = {}
@@ -138,6 +141,15 @@ class Fleet:
     def road(self, lane: str, dialect: str) -> Target:
         """How a lane serves a client of this dialect."""
         return self._roads[lane, dialect]
+
+    def offline(self, dialect: str, model: str) -> list[tuple[Lane, Target]]:
+        """The lanes behind batch APIs that can serve a client of this dialect."""
+        own = {lane.key: lane for lane in self.snapshot() if model in lane.models}
+        return [(own[key], road) for (key, spoken), road in self._offline.items() if spoken == dialect and key in own]
+
+    def offline_road(self, lane: str, dialect: str) -> Target | None:
+        """How a lane behind a batch API serves a client of this dialect; None: it is not configured any more."""
+        return self._offline.get((lane, dialect))
 
     def stale(self) -> None:
         """The next snapshot is taken anew: a lane was cooled, or a test wants to see it."""
@@ -205,7 +217,8 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         first_byte_timeout_s=backend.first_byte_timeout_ms / 1e3,
         idle_timeout_s=backend.idle_timeout_ms / 1e3,
         cache_salt=backend.cache_salt,
-        batch=how.batch,
+        batch=how.batch or how.offline,
+        offline=how.offline,
         data_only=_data_only(backend),
         pool=name,
         base=backend.url,

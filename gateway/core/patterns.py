@@ -37,7 +37,10 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("date", _any(rf"\b(?:today|today'?s|current|date|day)\b.{{0,30}}?(?:{_DATE}|\b{_DAY}\b)")),
     ("nonce", _any(r"\b(?:nonce|cache[ _-]?bust(?:er|ing)?|salt|random seed)\b\s*[:=#]?\s*\S*\d")),
     ("id", _any(rf"\b{_OF}[ _-]?(?:id|uuid|key)\b\s*[:=#]?\s*\S*\d", _UUID)),
-    ("counter", _any(rf"\b{_COUNTED}\s*(?:no\.?|number|count|#|:|=)+\s*\d+")),
+    ("counter", _any(
+        rf"\b{_COUNTED}\s*(?:no\.?|number|count|#|:|=)+\s*\d+",
+        rf"\b(?:you are|you're|we are|we're|currently|this is)\b.{{0,20}}\b{_COUNTED}\s+\d+",
+    )),
     ("git", _any(rf"\b{_STATE}\b\s*(?:[:=]|is\b)", rf"\bcommit\b\s*[:=]?\s*{_HEX}")),
 )  # fmt: skip
 GIT_SECTION = re.compile(rf"^\W*{_LISTED}\W*:\s*$", re.IGNORECASE)

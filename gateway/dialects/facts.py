@@ -20,9 +20,14 @@ class MissingField(BadRequest):
 
 
 def value(body: bytes, places: Spans, key: str) -> Any:
-    """A decoded top-level value; None where it is absent or null."""
+    """A decoded top-level value; None where it is absent or null. Raises `BadRequest`, as for a number beyond all doubles."""
     place = places.get(key)
-    return None if place is None else msgspec.json.decode(body[place[0]:place[1]])
+    if place is None:
+        return None
+    try:
+        return msgspec.json.decode(body[place[0]:place[1]])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadRequest(f"{key} holds something that cannot be read.", param=key) from error
 
 
 def text(body: bytes, places: Spans, key: str) -> str | None:
@@ -43,7 +48,7 @@ def count(body: bytes, places: Spans, key: str, least: int = 0) -> int | None:
     """A whole number; text, true, fractions, negatives and absurd sizes are refused."""
     try:
         found = value(body, places, key)
-    except (msgspec.MsgspecError, ValueError):
+    except BadRequest:
         found = ""
     if found is None:
         return None

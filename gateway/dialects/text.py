@@ -18,7 +18,7 @@ def pieces(field: str, raw: bytes) -> Iterator[str]:
         return
     try:
         yield from _walk(msgspec.json.decode(raw))
-    except RecursionError:
+    except (msgspec.MsgspecError, RecursionError):
         yield raw.decode()
 
 

@@ -67,15 +67,15 @@ def slice_of(words: Mapping[str, str], now_us: int) -> Slice:
 def _instant(text: str, tz: str, now_us: int, *, end: bool) -> int:
     """Microseconds; a day means its start, or as an end, its end."""
     if match := _AGE.fullmatch(text):
-        return now_us - int(match[1]) * _SECONDS[match[2]] * 1_000_000
+        return max(now_us - int(match[1]) * _SECONDS[match[2]] * 1_000_000, 0)
     try:
         if len(text) == 10:
             day = date.fromisoformat(text)
             first, last = day_range(day, day, tz)
             return last if end else first
         instant = datetime.fromisoformat(text)
-    except ValueError as error:
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=ZoneInfo(tz))
+        return int(instant.timestamp() * 1_000_000)
+    except (ValueError, OverflowError) as error:
         raise BadQuery(f"{text!r} is no time; write 24h, 7d, 2026-11-30 or 2026-11-30T12:00+01:00") from error
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=ZoneInfo(tz))
-    return int(instant.timestamp() * 1_000_000)

@@ -1,16 +1,18 @@
 """Plans the prompt cache of a provider: where to mark, for how long, under which key, or nothing, by least expected cost.
 
 `Planner.plan` looks at one request as its backend gets it and says which fields to set; it is called for each attempt, and
-costs nothing for a provider that has nothing to plan (`caches.py`). What a client marked itself is never touched: its plan
-holds. A conversation under way keeps being read where it was stored, until that has expired.
+costs nothing for a provider that has nothing to plan (`caches.py`). What a client marked itself is never touched; where it
+leaves marks free, they are used as well. A conversation under way keeps being read where it was stored, until that has expired.
 
 Marks are lossless: they are no part of the text that the model sees.
 """
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +21,7 @@ from gateway.core.errors import BadRequest
 from gateway.dialects.splice import Edit
 from gateway.planner import marks
 from gateway.planner.caches import BREAKPOINT, MARK, CacheRules, rules_of
-from gateway.planner.choice import CLEARLY, Choice, Rates, Segment, least, mean_cost
+from gateway.planner.choice import Choice, Odds, Rates, Segment, least, to_go
 from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
@@ -29,10 +31,18 @@ from gateway.planner.reuse import ReuseBook
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
 
 _log = logging.getLogger("tollway")
+_LONG = re.compile(rb'"ttl"\s*:\s*"(?!5m")')
+"""A lifetime in a client's mark that is not the short one."""
 _SLOW_S = 300.0
 _BYTES_PER_TOKEN = 4.0
 _LEARN_SHARE = 0.1
-_RANK = {"end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "branch": 5, "head": 6, "tools": 7}
+_RANK = {
+    "end": 0, "held": 1, "long": 2, "system": 3, "before": 4, "before_turn": 4, "before_slow": 4, "again": 5, "head": 6,
+    "tools": 7,
+}  # fmt: skip
+
+_THEN = dict.fromkeys(("opening", "turn", "slow", "before", "before_turn", "before_slow"), "again")
+"""What comes again is of another kind from then on."""
 
 RatesOf = Callable[[str, str, str | None], Mapping[str, int] | None]
 """(provider, model, tier) -> the price row's rates in force, by their names there; None: no row."""
@@ -143,16 +153,21 @@ class Planner:
             key = self.keys.key(asker.domain.encode("utf-8", "replace") + page.beginning, session, now_us).decode()
             receipt = {"pass": "cache_key", "place": "prompt_cache_key", "before": "", "after": key}
             base = replace(base, fields={"prompt_cache_key": msgspec.Raw(msgspec.json.encode(key))}, receipts=[receipt])
-        if not _planned_by_client(page, rules):
-            base = self._stored(page, asker, backend, rules, now_us, base, first=first)
+        own = _clients_own(page, rules)
+        if own is not None:
+            base = self._stored(page, asker, backend, rules, now_us, base, own, first=first)
         return base if base.fields or base.stored else None
 
     def _stored(
-        self, page: Page, asker: Asker, backend: Backend, rules: CacheRules, now_us: int, base: Planned, *, first: bool
-    ) -> Planned:
+        self, page: Page, asker: Asker, backend: Backend, rules: CacheRules, now_us: int, base: Planned, own: Own, *,
+        first: bool,
+    ) -> Planned:  # fmt: skip
         rates = self._rates(backend, rules)
         if rates is None:
             return base
+        if own.parts:
+            # a long lifetime may not stand behind a short one, and with marks the automatic cache is out of reach
+            rates = replace(rates, writes=rates.writes[:1], automatic_read=None)
         if rules.mark is None and rules.lifetime_field is None:
             return self._together(page, backend, rules, rates, base)
         client, app = (asker.domain, asker.client, backend.model), str(page.keys[0])
@@ -163,32 +178,46 @@ class Planner:
         found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
         if not found:
             return base
+        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
+        tokens = [round(place.end_bytes / ratio) for place in found]
+        sizes = [end - before for before, end in zip([0, *tokens], tokens)]  # noqa: B905 - one more before than ends
         if first:
             inner = [place.key for place in found if place.block >= 0]
             if inner:
                 self.reuse.came(inner, now_us)
-            for place in found:
-                self.reuse.wait_for(place.key, place.kind, client, app, now_us)
+            for place, size in zip(found, sizes, strict=True):
+                self.reuse.wait_for(place.key, place.kind, client, app, size, now_us)
         held_place = max((n for n, place in enumerate(found) if self._has(backend.pool, place, held, now_us)), default=-1)
-        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
-        tokens = [round(place.end_bytes / ratio) for place in found]
         lives = list(rules.lives.values())
-        segments, before = [], 0
-        for place, end in zip(found, tokens, strict=True):
-            chance = self.reuse.chance(place.kind, client, app)
-            segments.append(Segment(end - before, tuple(chance.within(life) for life in lives)))
-            before = end
+        segments = []
+        for place, size in zip(found, sizes, strict=True):
+            now = then = self._odds(place.kind, client, app, size, lives)
+            if place.kind in _THEN:
+                then = self._odds(_THEN[place.kind], client, app, size, lives)
+            segments.append(Segment(size, now, then))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
         if reach is None:
             return base
         base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
         stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
-        if rules.automatic_read and under_way and held_place < 0 and waited_s <= lives[0]:
-            return base  # it is in the automatic cache, which a prompt with marks does not read
+        alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
+        if rates.automatic_read is not None and under_way and held_place < 0 and waited_s <= lives[0]:
+            return alone  # it is in the automatic cache, which a prompt with marks does not read
         if rules.lifetime_field:
             long = rates if under_way else replace(rates, writes=rates.writes[:1])  # of an opening most never comes again
             return _lifetime(stored, segments, held_place, long, rules, base)
-        return _marks(page, found, stored, least(segments, held_place, rates, reach), held_place, reach, rules, base)
+        choice = least(segments, held_place, rates, reach)
+        if choice.last < 0 and rates.automatic_read is not None:
+            return replace(alone, saving_usd=(1.0 - rates.automatic_read) * rates.input_usd)
+        if own.parts:
+            reached = [n for n, each in enumerate(found) if each.part <= max(own.parts)]
+            choice = replace(choice, last=max(choice.last, *reached[-1:]))
+            base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in own.parts])
+        return _marks(page, found, stored, choice, held_place, reach, rules, base, own)
+
+    def _odds(self, kind: str, client: tuple[str, ...], app: str, tokens: int, lives: Sequence[float]) -> Odds:
+        chance = self.reuse.chance(kind, client, app, tokens)
+        return Odds(tuple([chance.within(life) for life in lives]), chance.ever)
 
     def _together(self, page: Page, backend: Backend, rules: CacheRules, rates: Rates, base: Planned) -> Planned:
         """Nothing can be asked for; what the provider stores by itself matters only to calls that come together."""
@@ -224,24 +253,41 @@ class Planner:
         return Rates(row["cached"] / unit, known, automatic, unit / 1e12)
 
 
-def _planned_by_client(page: Page, rules: CacheRules) -> bool:
-    if page.marked and rules.mark is not None and b'"%s"' % rules.mark.encode() in page.body:
-        return True
-    return "prompt_cache_options" in page.spans
+class Own(NamedTuple):
+    """What the client has marked itself: parts with its marks, how many more there may be, and behind which part."""
+
+    parts: Sequence[int] = ()
+    free: int = 4
+    behind: int = -1
+
+
+def _clients_own(page: Page, rules: CacheRules) -> Own | None:
+    """None: what the client asked for stands as it is, since nothing may be or need be added to it."""
+    if "prompt_cache_options" in page.spans:
+        return None
+    mark = b'"%s"' % (rules.mark or "").encode()
+    if not page.marked or rules.mark is None or mark not in page.body:
+        return Own(free=rules.most_marks)
+    free = rules.most_marks - page.body.count(mark)
+    if rules.ends_are_marked or rules.mark in page.spans or free <= 0:
+        return None
+    parts = [n for n, part in enumerate(page.parts) if mark in page.body[part.start : part.end]]
+    long = [n for n in parts if _LONG.search(page.body, page.parts[n].start, page.parts[n].end)]
+    return Own(parts, free, max(long, default=-1)) if parts else None
 
 
 def _marks(
     page: Page, found: Sequence[Place], all_stored: Sequence[Stored], choice: Choice, held: int, reach: int, rules: CacheRules,
-    base: Planned,
-) -> Planned:
+    base: Planned, own: Own,
+) -> Planned:  # fmt: skip
     """Marks at the chosen places, or the word that nothing is to be stored. Before `reach` nothing would be."""
     lives = list(rules.lives.items())
     whole = choice.last == len(found) - 1
     automatic_end = rules.ends_are_marked and whole
     edits: list[Edit] = []
-    stored: list[Stored] = []
+    stored: list[Stored] = list(base.stored)
     receipts = list(base.receipts)
-    for index in _worth_a_mark(found, choice, held, rules.most_marks):
+    for index in _worth_a_mark(found, choice, held, own):
         name, life_s = lives[1 if index <= choice.last_long else 0]
         place = found[index]
         if index < reach:
@@ -263,7 +309,7 @@ def _marks(
         base,
         fields={**base.fields, **{name: msgspec.Raw(value) for name, value in fields.items()}},
         receipts=receipts,
-        stored=stored,
+        stored=sorted(stored, key=attrgetter("tokens")),
         held=found[held].key if held >= 0 else 0,
     )
 
@@ -273,11 +319,8 @@ def _lifetime(
 ) -> Planned:
     """The provider stores everything; only for how long can be chosen, and the short time need not be said."""
     short = next(iter(rules.lives))
-    costs = [
-        sum(segment.tokens * mean_cost(segment.chances[n], write, rates.read) for segment in segments[held + 1 :])
-        for n, write in enumerate(rates.writes)
-    ]
-    costs[0] *= CLEARLY
+    fresh = [(each.tokens, to_go(each.now, each.then, rates).stored) for each in segments[held + 1 :]]
+    costs = [sum([tokens * cost[n] for tokens, cost in fresh]) for n in range(len(rates.writes))]
     asked = list(rules.lives)[costs.index(min(costs))]
     life_s = rules.lives[asked]
     read = stored[held].key if held >= 0 else 0
@@ -289,7 +332,7 @@ def _lifetime(
     return replace(base, fields={**base.fields, rules.lifetime_field: value}, receipts=[*base.receipts, receipt])
 
 
-def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, most: int) -> list[int]:
+def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, own: Own) -> list[int]:
     """Of the places up to the last that is stored, the ones that get the marks there are: the end, what is held, what is
     shared."""
     last = max(choice.last, held)
@@ -299,7 +342,8 @@ def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, most: int) 
     for index, name in ((choice.last_long, "long"), (held, "held"), (last, "end")):
         if index >= 0:
             rank[index] = _RANK[name]
-    return sorted(sorted(rank, key=lambda index: (rank[index], -index))[:most])
+    may = [index for index in rank if found[index].part > own.behind and found[index].part not in own.parts]
+    return sorted(sorted(may, key=lambda index: (rank[index], -index))[: own.free])
 
 
 def _edit(page: Page, place: Place, mark: bytes) -> Edit | None:

@@ -15,6 +15,7 @@ from gateway.dialects.splice import Span
 from gateway.planner import marks
 
 _ROUTED_BYTES = 1024
+_BEFORE = {"opening": "before", "turn": "before_turn", "slow": "before_slow"}
 _MESSAGES = frozenset({"messages", "input"})
 
 
@@ -84,13 +85,16 @@ def places(page: Page, end_kind: str, held: int, sent: int = -1) -> list[Place]:
             found.append(_after(page, "head", end_of_system - 1))
         found.append(_after(page, "system", end_of_system))
     if held > end_of_system and held < last:
-        found.append(_after(page, "turn", held))
+        found.append(_after(page, "again", held))
     if max(end_of_system, held) < sent < last - 1:
-        found.append(_after(page, "branch", sent))
-    if held <= end_of_system < last - 1:
-        found.append(_after(page, "before", last - 1))
+        found.append(_after(page, "again", sent))
+    before = _BEFORE[end_kind]
+    for index in range(max(held, sent, end_of_system) + 1, last - 1)[-2:]:
+        found.append(_after(page, before, index))
+    if max(held, end_of_system) < last - 1:
+        found.append(_after(page, before, last - 1))
     if last > end_of_system:
-        found += _inside(page, "before", last)
+        found += _inside(page, before, last)
         found.append(_after(page, end_kind, last))
     return found
 

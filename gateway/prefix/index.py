@@ -27,6 +27,8 @@ _COUNTED = 1 << _UNTIL_BITS
 _TOKENS_AT = _UNTIL_BITS + 1
 _MARK_BYTES, _MARKED_BYTES, _MARKED_PARTS = 32, 2_048, 2
 """Conversations part ways in the system prompt or in what the user says first; an engine's block is some 60 bytes."""
+_COARSE_BYTES = 4 * _MARK_BYTES
+"""For what an engine lets go: a mark that is missing ends the walk over the finer ones."""
 _LARGEST_BLOCK = 128
 _NEWS_S = 15
 """A prefix that is only renewed is told to others after so long."""
@@ -150,7 +152,7 @@ class PrefixIndex:
         root, keys = self._root(domain, pool), list[int]()
         for n, key in enumerate(chain.keys):
             if n < _MARKED_PARTS:
-                keys += [mark for _, mark in _marks(root, chain, n, body)]
+                keys += [mark for _, mark in _marks(root, chain, n, body, _COARSE_BYTES)]
             keys.append(key ^ root)
         return [(key, self._held[key] >> _TOKENS_AT) for key in keys if key in self._held]
 
@@ -214,14 +216,14 @@ class PrefixIndex:
         return known
 
 
-def _marks(root: int, chain: Chain, depth: int, body: bytes) -> Iterator[tuple[int, int]]:
-    """(bytes, key) of each beginning of a part, one every few words."""
+def _marks(root: int, chain: Chain, depth: int, body: bytes, step: int = _MARK_BYTES) -> Iterator[tuple[int, int]]:
+    """(bytes, key) of each beginning of a part, one every few words; the same keys whatever multiple of these the step is."""
     if depth >= len(chain.parts):
         return
     start, end, _, _ = chain.parts[depth]
     running = blake2b(digest_size=8, key=((chain.keys[depth - 1] if depth else 0) ^ root).to_bytes(8))
-    for at in range(start + _MARK_BYTES, min(end, start + _MARKED_BYTES), _MARK_BYTES):
-        running.update(body[at - _MARK_BYTES : at])
+    for at in range(start + step, min(end, start + _MARKED_BYTES), step):
+        running.update(body[at - step : at])
         yield at - start, int.from_bytes(running.digest()) & _KEY_MASK
 
 

@@ -28,6 +28,7 @@ from gateway.metering import listing
 from gateway.services import Services
 from gateway.web.routes import tenant_of
 
+_LATEST_US = 2**63 - 1
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 
 
@@ -204,6 +205,14 @@ async def prices(request: Request[Any, Any, State], state: State, model: FromQue
     return listing.show(state.services.prices, provider, name, time.time_ns() // 1_000)
 
 
+@get("/tollway/admin/engines")
+async def engines(request: Request[Any, Any, State], state: State) -> list[dict[str, Any]]:
+    """Engines of one's own: what each was found to do, and the flags for what it does not."""
+    admin_of(request)
+    found: list[dict[str, Any]] = state.services.live.found()
+    return found
+
+
 @post("/tollway/admin/drain", status_code=202)
 async def drain(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
     """As SIGTERM: not ready at once, open answers go on, then the program ends, all its workers too."""
@@ -230,8 +239,9 @@ async def trail(
 ) -> list[dict[str, Any]]:
     """Who changed what, newest first; `before_us` gives the next page."""
     admin_of(request)
+    before_us = None if before_us is None else min(max(before_us, 0), _LATEST_US)
     found: list[dict[str, Any]] = await state.services.key_table.trail(min(max(limit, 1), 1_000), before_us)
     return found
 
 
-HANDLERS = (drain, create_backend, list_keys, create_key, change_key, revoke_key, policies, budgets, prices, trail)
+HANDLERS = (drain, create_backend, list_keys, create_key, change_key, revoke_key, policies, budgets, prices, engines, trail)

@@ -50,6 +50,13 @@ def on_database_error(request: Request[Any, Any, Any], error: Exception) -> Resp
     return on_gateway_error(request, refusal)
 
 
+def on_too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
+    """Litestar's decoder gave up on nested JSON."""
+    refusal = errors.BadRequest("the body's JSON is nested too deeply")
+    refusal.code = "too_deep"
+    return on_gateway_error(request, refusal)
+
+
 def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     _log.error("a request failed inside the gateway", exc_info=error)
     return on_gateway_error(request, errors.GatewayError("the gateway failed on this request; its log says why"))

@@ -69,6 +69,8 @@ class Servers:
     call: Serve
     count: Serve
     pass_on: Pass
+    look: Callable[[Tenant, Mapping[str, str]], None]
+    """Raises `Overloaded` where there is no time for a call."""
 
 
 def dialect_of(path: str) -> str:
@@ -121,6 +123,7 @@ class Front:
             client.close()
 
     async def _serve(self, visit: Visit, body: bytes, client: Client) -> None:
+        self._servers.look(visit.tenant, visit.headers)
         encoding = visit.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
             body = inflate(body, encoding, self.max_body_bytes)

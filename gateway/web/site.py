@@ -29,6 +29,7 @@ def build(services: Services) -> Litestar:
             DBAPIError: errors.on_database_error,
             OSError: errors.on_database_error,
             PoolTimeout: errors.on_database_error,
+            RecursionError: errors.on_too_deep,
             HTTPException: errors.on_http_error,
             Exception: errors.on_any_error,
         },

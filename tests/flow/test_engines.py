@@ -77,7 +77,8 @@ def test_an_engine_is_told_salt_session_and_urgency(tmp_path: Path, flags: bool)
                 assert answer.status_code == 200, answer.text
             told = server.calls[probed:]
             notes = gateway.ask("GET", "/readyz").json()["notes"]
-            found = services.live.found()[0]
+            found = gateway.ask("GET", "/tollway/admin/engines").json()[0]
+            assert gateway.ask("GET", "/tollway/admin/engines", gateway.key("a")).status_code == 403
     finally:
         server.shutdown()
         server.server_close()

@@ -108,6 +108,7 @@ def test_an_expired_key_is_told_so(gateway: Gateway, openai: Site) -> None:
 @pytest.mark.parametrize(("method", "path"), [
     ("GET", "/tollway/admin/keys"), ("POST", "/tollway/admin/keys"), ("DELETE", "/tollway/admin/keys/x"),
     ("GET", "/tollway/admin/policies"), ("GET", "/tollway/admin/budgets"), ("GET", "/tollway/admin/prices?model=test/m-a"),
+    ("GET", "/tollway/admin/engines"),
 ])  # fmt: skip
 def test_admin_paths_need_an_admin_key(gateway: Gateway, method: str, path: str) -> None:
     """A team's key is a 403, none is a 401, whatever address the caller claims to have."""

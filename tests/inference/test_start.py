@@ -65,6 +65,7 @@ def test_a_file_that_it_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A path that nobody can read is told as one."""
     assert "--model must name a file" in _start(monkeypatch, tmp_path / "none.gguf")
 
 

@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.planner.choice import Choice, Rates, Segment, least, mean_cost
+from gateway.planner.choice import Odds, Rates, Segment, least, to_go
 
 CLAUDE = Rates(0.1, (1.25, 2.0))
-chances = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(lambda pair: (min(pair), max(pair)))
-segments = st.lists(st.builds(Segment, st.floats(1, 1e5), chances), min_size=1, max_size=6)
+odds = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)).map(sorted).map(lambda three: Odds(tuple(three[:2]), three[2]))
+segments = st.lists(st.builds(Segment, st.floats(1, 1e5), odds, odds), min_size=1, max_size=6)
+
+
+def lasting(tokens: float, *within: float) -> Segment:
+    """As likely after this call as after all later ones."""
+    return Segment(tokens, Odds(within, within[-1]), Odds(within, within[-1]))
 
 
 def brute(parts: list[Segment], held: int, rates: Rates) -> float:
@@ -22,13 +27,13 @@ def brute(parts: list[Segment], held: int, rates: Rates) -> float:
             continue
         cost = 0.0
         for index, part in enumerate(parts):
+            known = to_go(part.now, part.then, rates)
             if index <= held:
                 price = rates.read
             elif index > last:
-                price = 1.0
+                price = known.bare
             else:
-                life = 1 if index <= long else 0
-                price = mean_cost(part.chances[life], rates.writes[life], rates.read)
+                price = known.stored[index <= long]
             cost += part.tokens * price
         costs.append(cost)
     return min(costs)
@@ -49,28 +54,42 @@ def test_no_other_plan_is_cheaper(parts: list[Segment], held: int) -> None:
 ])  # fmt: skip
 def test_break_even(chance: tuple[float, float], says: tuple[int, int]) -> None:
     """For Anthropic's prices."""
-    choice = least([Segment(10_000, chance)], -1, CLAUDE)
+    choice = least([lasting(10_000, *chance)], -1, CLAUDE)
     assert (choice.last, choice.last_long) == says
 
 
 def test_a_shared_beginning_is_stored_without_its_tail() -> None:
-    choice = least([Segment(5_000, (0.9, 0.9)), Segment(2_000, (0.01, 0.02))], -1, CLAUDE)
-    assert choice == Choice(0, -1, pytest.approx(5_000 * mean_cost(0.9, 1.25, 0.1) + 2_000))
+    choice = least([lasting(5_000, 0.9, 0.9), lasting(2_000, 0.01, 0.02)], -1, CLAUDE)
+    assert (choice.last, choice.last_long) == (0, -1)
 
 
-def test_an_automatic_cache_has_to_be_beaten() -> None:
-    """Qwen: 0.2 for nothing against 0.1 for a write at 1.25: only worth it for what surely comes again."""
+@pytest.mark.parametrize(("first", "later", "says"), [
+    pytest.param(0.6, 0.6, -1, id="few turns: two reads at half the price do not pay for a write"),
+    pytest.param(0.9, 0.9, 0, id="many turns"),
+    pytest.param(0.6, 0.95, 0, id="many turns, if there is a second one"),
+    pytest.param(0.1, 0.95, -1, id="hardly ever a second one"),
+])  # fmt: skip
+def test_an_automatic_cache_has_to_be_beaten_over_all_turns(first: float, later: float, says: int) -> None:
+    """Qwen: read at 0.2 for nothing, or at 0.1 after a write at 1.25."""
     qwen = Rates(0.1, (1.25,), automatic_read=0.2)
-    assert least([Segment(5_000, (0.6,))], -1, qwen).last == -1
-    assert least([Segment(5_000, (0.9,))], -1, qwen).last == 0
+    part = Segment(5_000, Odds((first,), first), Odds((later,), later))
+    assert least([part], -1, qwen).last == says
 
 
 def test_what_is_held_is_read_in_any_case() -> None:
-    choice = least([Segment(5_000, (0.0, 0.0)), Segment(100, (0.0, 0.0))], 0, CLAUDE)
-    assert (choice.last, choice.cost) == (0, pytest.approx(600))
+    parts = [lasting(5_000, 0.0, 0.0), lasting(100, 0.0, 0.0)]
+    choice = least(parts, 0, CLAUDE)
+    assert choice.last == 0
+    assert choice.cost == pytest.approx(5_000 * 0.1 + 100)
 
 
 def test_nothing_ends_before_the_minimum() -> None:
     """What is shared below the minimum can only be read with what follows, and that never comes again."""
-    parts = [Segment(500, (0.9, 0.9)), Segment(800, (0.01, 0.01))]
+    parts = [lasting(500, 0.9, 0.9), lasting(800, 0.01, 0.01)]
     assert least(parts, -1, CLAUDE, least_last=1).last == -1
+
+
+def test_a_prefix_that_lasts_costs_what_its_renewals_do() -> None:
+    """With equal chances now and later: `w (1 - P) + r P` for each of the calls that are to come."""
+    chance = Odds((0.8, 0.8), 0.8)
+    assert to_go(chance, chance, CLAUDE).stored[0] == pytest.approx((1.25 * 0.2 + 0.1 * 0.8) / 0.2)

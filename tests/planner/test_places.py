@@ -31,41 +31,41 @@ DOCUMENT = [{"role": "user", "content": [{"type": "text", "text": "document"}, {
 
 
 @pytest.mark.parametrize(("body", "dialect", "kinds"), [
-    ({"tools": TOOLS, "system": "s", "messages": say("a")}, "anthropic_messages", ["tools", "system", "end"]),
-    ({"messages": say("a")}, "anthropic_messages", ["end"]),
-    ({"system": "s", "messages": say("a", "b", "c")}, "anthropic_messages", ["system", "before", "end"]),
-    ({"system": [{"type": "text", "text": "x"}, {"type": "text", "text": "now"}], "messages": say("a")}, "anthropic_messages", ["head", "system", "end"]),
-    ({"system": "s", "messages": DOCUMENT}, "anthropic_messages", ["system", "before", "end"]),
-    ({"tools": TOOLS, "messages": say("a", system=True)}, "openai_chat", ["system", "end"]),
-    ({"messages": say("a", "b", "c")}, "openai_chat", ["before", "end"]),
-    ({"instructions": "i", "input": say("a")}, "openai_responses", ["end"]),
-    ({"input": "just text"}, "openai_responses", ["end"]),
+    ({"tools": TOOLS, "system": "s", "messages": say("a")}, "anthropic_messages", ["tools", "system", "opening"]),
+    ({"messages": say("a")}, "anthropic_messages", ["opening"]),
+    ({"system": "s", "messages": say("a", "b", "c")}, "anthropic_messages", ["system", "before", "before", "opening"]),
+    ({"system": [{"type": "text", "text": "x"}, {"type": "text", "text": "now"}], "messages": say("a")}, "anthropic_messages", ["head", "system", "opening"]),
+    ({"system": "s", "messages": DOCUMENT}, "anthropic_messages", ["system", "before", "opening"]),
+    ({"tools": TOOLS, "messages": say("a", system=True)}, "openai_chat", ["system", "opening"]),
+    ({"messages": say("a", "b", "c")}, "openai_chat", ["before", "before", "opening"]),
+    ({"instructions": "i", "input": say("a")}, "openai_responses", ["opening"]),
+    ({"input": "just text"}, "openai_responses", ["opening"]),
 ])  # fmt: skip
 def test_places(body: dict[str, Any], dialect: str, kinds: list[str]) -> None:
-    found = places(page(body, dialect), "end", -1)
+    found = places(page(body, dialect), "opening", -1)
     assert [place.kind for place in found] == kinds
     assert [place.end_bytes for place in found] == sorted(place.end_bytes for place in found)
 
 
 def test_what_the_cache_holds_is_a_place() -> None:
     one = page({"system": "s", "messages": say("a", "b", "c", "d", "e")}, "anthropic_messages")
-    assert [(place.kind, place.part) for place in places(one, "end", 3)] == [("system", 0), ("turn", 3), ("end", 5)]
+    assert [(place.kind, place.part) for place in places(one, "opening", 3)] == [("system", 0), ("again", 3), ("before", 4), ("opening", 5)]
 
 
 def test_where_an_earlier_prompt_parted_is_a_place() -> None:
     one = page({"system": "s", "messages": say("a", "b", "c", "d", "e")}, "anthropic_messages")
-    assert [(place.kind, place.part) for place in places(one, "end", -1, 2)] == [("system", 0), ("branch", 2), ("before", 4), ("end", 5)]
+    assert [(place.kind, place.part) for place in places(one, "opening", -1, 2)] == [("system", 0), ("again", 2), ("before", 3), ("before", 4), ("opening", 5)]
 
 
 def test_the_order_of_fields_in_the_json_does_not_matter() -> None:
     body = {"tools": TOOLS, "system": "s", "messages": say("a", "b", "c")}
     first, second = page(body, "anthropic_messages"), page(body, "anthropic_messages", tools_last=True)
     assert (first.opening, first.first_message) == (second.opening, second.first_message) == (2, 2)
-    assert [p.key for p in places(first, "end", -1)] == [p.key for p in places(second, "end", -1)]
+    assert [p.key for p in places(first, "opening", -1)] == [p.key for p in places(second, "opening", -1)]
 
 
 def test_one_document_and_two_questions_share_the_place_between() -> None:
-    other = [{"role": "user", "content": [DOCUMENT[0]["content"][0], {"type": "text", "text": "another"}]}]  # type: ignore[index]
-    ends = [places(page({"messages": messages}, "anthropic_messages"), "end", -1) for messages in (DOCUMENT, other)]
+    other = [{"role": "user", "content": [DOCUMENT[0]["content"][0], {"type": "text", "text": "another"}]}]
+    ends = [places(page({"messages": messages}, "anthropic_messages"), "opening", -1) for messages in (DOCUMENT, other)]
     assert ends[0][0].key == ends[1][0].key
     assert ends[0][1].key != ends[1][1].key

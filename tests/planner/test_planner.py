@@ -80,7 +80,7 @@ def test_a_conversation_is_marked_where_it_will_be_read() -> None:
     assert second.held == first.stored[-1].key
     assert "cache_control" in body["messages"][0]["content"][0]
     assert "cache_control" in body["messages"][2]["content"][0]
-    assert body["messages"][1] == turns(1)["messages"][1]
+    assert "cache_control" in body["messages"][1]["content"][0], "where another last message would part"
 
 
 def test_what_has_expired_is_not_taken_for_stored() -> None:
@@ -105,8 +105,26 @@ def test_what_the_provider_did_not_have_is_forgotten() -> None:
     assert not one.held.has("anthropic", second.held, 21_000_000)
 
 
+def own_mark(ttl: str = "5m", **fields: Any) -> Json:
+    return {**turns(1), "system": [{"type": "text", "text": LONG, "cache_control": {"type": "ephemeral", "ttl": ttl}}], **fields}
+
+
+FOUR = [{"type": "text", "text": f"{n} {LONG}", "cache_control": {"type": "ephemeral"}} for n in range(4)]
+
+
+@pytest.mark.parametrize("ttl", ["5m", "1h"])
+def test_marks_that_a_client_leaves_free_are_used(ttl: str) -> None:
+    """Its own stay as they are; no long lifetime comes after a short one, and there are never more than four."""
+    body, planned = plan(planner(), own_mark(ttl))
+    assert planned is not None
+    assert body["system"] == own_mark(ttl)["system"]
+    assert body["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert orjson.dumps(body).count(b"cache_control") <= 4
+    PROVIDERS["anthropic"].make().serve("", body, 0.0)  # refuses a wrong order
+
+
 @pytest.mark.parametrize("body", [
-    pytest.param({**turns(1), "system": [{"type": "text", "text": LONG, "cache_control": {"type": "ephemeral"}}]}, id="a mark"),
+    pytest.param({**turns(1), "system": FOUR}, id="four marks"),
     pytest.param({**turns(1), "cache_control": {"type": "ephemeral"}}, id="the automatic mark"),
 ])  # fmt: skip
 def test_a_clients_own_marks_stay_as_they_are(body: Json) -> None:

@@ -22,7 +22,7 @@ _log = logging.getLogger("tollway")
 _SILENT_S = 60.0
 """An engine that streams its events sends a comment at least so often."""
 _DRAIN_EVERY_S = 0.5
-_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0
 _MOST_BLOCKS = 2_000_000
 _MOST_BYTES = 16 << 20
 
@@ -88,7 +88,7 @@ class Feed:
 
     async def run(self) -> None:
         """Follow for as long as the task lives."""
-        pause = _PAUSE_S
+        pause, told = _PAUSE_S, None
         follow = self._zmq if self.where.startswith("tcp://") else self._drain if self.drained else self._stream
         while True:
             try:
@@ -99,8 +99,9 @@ class Feed:
                 if isinstance(error, BadEvents):
                     self._last_id = b""
             pause = _PAUSE_S if self.heard else min(2 * pause, _LONGEST_PAUSE_S)
-            self.heard = False
-            _log.warning("KV events of %s: %s; asking again in %.0f s", self.target.backend, self.problem, pause)
+            if self.heard or self.problem != told:
+                _log.warning("KV events of %s: %s; asking again", self.target.backend, self.problem)
+            self.heard, told = False, self.problem
             await asyncio.sleep(pause)
 
     def take(self, events: Sequence[Event]) -> None:

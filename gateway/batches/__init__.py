@@ -1,0 +1,36 @@
+"""Batches in OpenAI's shape, served by a durable queue: `/v1/files` and `/v1/batches`, where `queue:` is set.
+
+`book.py` keeps them on disk, `desk.py` answers clients, `worker.py` decides which call goes when, `jobs.py` speaks the
+providers' own batch APIs. What each call costs is in the ledger as ever.
+"""
+
+from __future__ import annotations
+
+from gateway.batches.book import Book
+from gateway.batches.desk import Desk, Pass
+from gateway.batches.worker import BOOK, Worker
+from gateway.core.call import Call
+from gateway.holds import Holds
+from gateway.pipeline import Pipeline
+from gateway.relay import Client
+from gateway.services import Services
+from gateway.settings import QueueSettings
+
+__all__ = ["Queue"]
+
+
+class Queue:
+    """The three together; works from its making on."""
+
+    def __init__(self, via: Services, pipeline: Pipeline, holds: Holds, limits: QueueSettings, passage: Pass) -> None:
+        self._book = Book(via.settings.data / BOOK)
+        self.worker = Worker(via, pipeline, holds, self._book, limits)
+        self._desk = Desk(self._book, limits, passage, self.worker.wake)
+        self.worker.start()
+
+    async def serve(self, call: Call, method: str, place: str, client: Client) -> None:
+        await self._desk.serve(call, method, place, client)
+
+    async def close(self) -> None:
+        await self.worker.close()
+        self._book.close()

@@ -1,0 +1,181 @@
+"""From a client's file to its answers and the ledger, over real HTTP on both sides."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.batches.conftest import create, ended, line, look, rows
+from tests.batches.provider import Provider
+from tests.build import PLAIN, Gateway
+from tests.upstream import until
+
+Start = Callable[..., Gateway]
+
+
+def booked(gateway: Gateway, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The calls of an output file's lines, as the ledger has them."""
+    return [gateway.call(row["response"]["request_id"]) for row in rows]
+
+
+def attempts(gateway: Gateway) -> int:
+    return sum(row["attempts"] for row in gateway.ask("GET", "/tollway/usage").json()["rows"])
+
+
+def test_calls_go_down_the_cheap_lane_in_their_order(start: Start, provider: Provider) -> None:
+    """Flex, though standard would be quicker; the answers are in the output file, the cost is in the ledger, of the class batch."""
+    with start(at_once=1) as gateway:
+        batch = create(gateway, [line(n, "m-live") for n in range(5)], headers={"x-tollway-tags": "job=night", "x-tollway-run": "r1"})
+        assert batch["status"] == "in_progress"
+        over = ended(gateway, batch["id"])
+        assert (over["status"], over["request_counts"]) == ("completed", {"total": 5, "completed": 5, "failed": 0})
+        assert over["metadata"] == {"job": "nightly"}
+        found = rows(gateway, over["output_file_id"])
+        assert [row["custom_id"] for row in found] == [f"c{n}" for n in range(5)]
+        assert found[0]["response"]["body"]["choices"][0]["message"]["content"] == "Hello there."
+        assert [body["messages"][0]["content"] for body in provider.live] == [f"question {n}" for n in range(5)]
+        assert {body["service_tier"] for body in provider.live} == {"flex"}
+        call = booked(gateway, found)[0]
+        assert (call["class"], call["lane"], call["run"]) == ("batch", "flex", "r1")
+        assert gateway.ask("GET", "/tollway/usage?by=tag:job").json()["rows"][0]["calls"] == 5
+
+
+@pytest.mark.parametrize(("model", "wire"), [("m-off", "openai"), ("m-claude", "anthropic")])
+def test_a_providers_batch_is_a_lane(start: Start, provider: Provider, model: str, wire: str) -> None:
+    """Handed over in one piece, delivered in the client's dialect, booked at the batch price by corrections, holds settled."""
+    provider.ready = False
+    budget = {**PLAIN, "budgets": [{"name": "all", "limit_usd": "1", "window": "total"}]}
+    with start({"plain": budget}) as gateway:
+        batch = create(gateway, [line(n, model, max_tokens=50) for n in range(3)])
+        until(lambda: provider.batches, "the batch at the provider")
+        [sent] = provider.batches.values()
+        assert [call["messages"][0]["content"] for call in sent["calls"].values()] == [f"question {n}" for n in range(3)]
+        assert "sk-provider-canary" in "".join(provider.keys)
+        until(lambda: attempts(gateway) == 3, "three attempts, cost not known yet")
+        provider.ready = True
+        over = ended(gateway, batch["id"])
+        found = rows(gateway, over["output_file_id"])
+        assert [row["custom_id"] for row in found] == ["c0", "c1", "c2"]
+        assert "answer to" in found[0]["response"]["body"]["choices"][0]["message"]["content"]
+        for call in booked(gateway, found):
+            assert (call["status"], call["lane"]) == ("ok", "batch")
+            # 40 uncached, 60 cached, 5 of output at half price
+            assert call["cost_usd"] == "0.000080000"
+        sums = gateway.ask("GET", "/tollway/usage").json()["rows"][0]
+        assert float(sums["cost_usd"]) == pytest.approx(3 * 0.00008)
+        assert not provider.live
+
+
+def test_a_restart_loses_nothing(start: Start, provider: Provider) -> None:
+    """Neither what waits for its hour, nor what lies at the provider: its answers are booked by the next process."""
+    provider.ready = False
+    night = {**PLAIN, "classes": {"batch": {"wait": {"hours": "0-0"}}}}
+    with start({"plain": PLAIN, "night": night}) as gateway:
+        away = create(gateway, [line(n, "m-off") for n in range(2)])
+        until(lambda: provider.batches, "the batch at the provider")
+        until(lambda: attempts(gateway) == 2, "both to be booked")
+        waits = create(gateway, [line(7, "m-live")], team="night")
+    assert not provider.live
+    provider.ready = True
+    with start({"plain": PLAIN, "night": PLAIN}) as gateway:
+        over = ended(gateway, away["id"])
+        assert over["request_counts"]["completed"] == 2
+        assert {call["cost_usd"] for call in booked(gateway, rows(gateway, over["output_file_id"]))} == {"0.000080000"}
+        until(lambda: look(gateway, waits["id"], "night")["status"] == "completed", "the other one, as soon as it may")
+        assert len(provider.live) == 1
+
+
+def test_what_is_at_risk_moves_up(start: Start, provider: Provider) -> None:
+    """A provider that is not done in time is told to stop, and its calls take ordinary lanes before their deadline."""
+    provider.ready = False
+    quick = {"plain": {**PLAIN, "classes": {"batch": {"wait": {"lanes": ["batch"]}}}}}
+    with start(quick) as gateway:
+        worker = gateway.asgi.queue.worker
+        worker.pace = worker.pace._replace(service_s=1.0, turnaround_s=5.0)
+        batch = create(gateway, [line(n, "m-oai") for n in range(2)], window="1m")
+        until(lambda: provider.batches, "the batch at the provider")
+        assert not provider.live
+        worker.now_s = lambda: time.time() + 53.0
+        over = ended(gateway, batch["id"])
+        assert over["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
+        assert provider.batches["batch_p0"]["cancelled"]
+        assert len(provider.live) == 2
+        assert {call["cost_usd"] for call in booked(gateway, rows(gateway, over["output_file_id"]))} == {"0.000080000"}
+        sums = gateway.ask("GET", "/tollway/usage").json()["rows"][0]
+        assert float(sums["cost_usd"]) == pytest.approx(2 * 0.00008), "what the provider did not do costs nothing"
+
+
+def test_what_a_provider_leaves_undone_is_done_again(start: Start, provider: Provider) -> None:
+    """And what it refuses is the client's answer, in the client's shape."""
+    provider.undone, provider.wrong = 1, {0}
+    with start() as gateway:
+        batch = create(gateway, [line(n, "m-off") for n in range(3)])
+        until(lambda: len(provider.batches) == 2, "the undone call in a second batch")
+        provider.undone, provider.wrong = 0, set()
+        over = ended(gateway, batch["id"])
+        assert over["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
+        [bad] = rows(gateway, over["error_file_id"])
+        assert (bad["custom_id"], bad["response"]["status_code"]) == ("c0", 400)
+        assert bad["response"]["body"]["error"]["message"] == "bad"
+
+
+@pytest.mark.parametrize("how", ["refused", "failed"])
+def test_where_the_provider_takes_none_ordinary_cheap_lanes_do(start: Start, provider: Provider, how: str) -> None:
+    """Flex, while the batch lane rests."""
+    provider.refuse, provider.fails = (500, False) if how == "refused" else (0, True)
+    with start() as gateway:
+        over = ended(gateway, create(gateway, [line(1, "m-oai")])["id"])
+        assert over["request_counts"]["completed"] == 1
+        assert [body["service_tier"] for body in provider.live] == ["flex"]
+
+
+def test_a_busy_lane_is_asked_again(start: Start, provider: Provider) -> None:
+    """A 429 is no answer for somebody who has the night."""
+    provider.live_status = 429
+    with start() as gateway:
+        batch = create(gateway, [line(1, "m-live")], window="1m")
+        until(lambda: len(provider.live) >= 1, "the first try")
+        provider.live_status = 200
+        for probe in gateway.asgi.services.fleet.probes.values():
+            probe._cooled_until = 0.0
+        assert ended(gateway, batch["id"])["request_counts"]["completed"] == 1
+
+
+def test_a_batch_can_be_cancelled(start: Start, provider: Provider) -> None:
+    """What waits is not made, and the provider is told."""
+    provider.ready = False
+    with start() as gateway:
+        batch = create(gateway, [line(n, "m-off") for n in range(2)])
+        until(lambda: provider.batches, "the batch at the provider")
+        assert gateway.ask("POST", f"/v1/batches/{batch['id']}/cancel", gateway.key()).json()["status"] == "cancelling"
+        over = ended(gateway, batch["id"])
+        assert (over["status"], over["request_counts"]["failed"]) == ("cancelled", 2)
+        assert [row["error"]["code"] for row in rows(gateway, over["error_file_id"])] == ["batch_cancelled"] * 2
+        assert provider.batches["batch_p0"]["cancelled"]
+
+
+def test_a_window_that_is_over_expires(start: Start, provider: Provider) -> None:
+    """Where every lane says no until then."""
+    provider.live_status = 503
+    with start() as gateway:
+        batch = create(gateway, [line(1, "m-live")], window="1m")
+        until(lambda: provider.live, "a try")
+        gateway.asgi.queue.worker.now_s = lambda: time.time() + 3_600.0
+        over = ended(gateway, batch["id"])
+        assert (over["status"], over["request_counts"]["failed"]) == ("expired", 1)
+
+
+def test_a_revoked_key_makes_no_more_calls(start: Start, provider: Provider) -> None:
+    """Its calls are answered with 401."""
+    later = {**PLAIN, "classes": {"batch": {"wait": {"hours": "0-0"}}}}
+    with start({"plain": PLAIN, "late": later}) as gateway:
+        made = gateway.make_key("late")
+        gateway._keys["late"] = made["key"]
+        batch = create(gateway, [line(1, "m-live")], team="late")
+        gateway._keys["late"] = gateway.make_key("late")["key"]
+        assert gateway.ask("DELETE", f"/tollway/admin/keys/{made['id']}").status_code in (200, 204)
+        until(lambda: look(gateway, batch["id"], "late")["status"] == "completed", "its end")
+        assert look(gateway, batch["id"], "late")["request_counts"]["failed"] == 1
+        assert not provider.live
