@@ -46,7 +46,7 @@ MIX = Mix({"interactive": 0.30, "agent": 0.35, "batch": 0.35})
 POLICY = Path(__file__).parent / "broker.yaml"
 POLICY_OF_NONE = default_policy()
 LEAST_LOADED_S = 0.74  # seconds of a slot that a call of the hot-spot test takes under least loaded, caches warm
-LOADS = (0.9, 0.95, 0.99)
+LOADS = (0.9, 0.95)
 
 
 # other routers

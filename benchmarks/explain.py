@@ -211,8 +211,8 @@ MUTATIONS: dict[str, Mutation] = {
 
 def _sent(request: Json, model: str) -> tuple[Chain, bytes]:
     body = json.dumps(request).encode()
-    parts = dialects.parts("openai_chat", body, dialects.read("openai_chat", body))
-    return chain("team", model, body, parts, conversation("team", model, body, parts).id), body
+    parts = dialects.read("openai_chat", body).parts
+    return chain("team", model, parts, conversation("team", model, body, parts).id), body
 
 
 def ask(history: History, case: Case) -> tuple[Miss | None, float, float]:

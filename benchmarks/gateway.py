@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gateway.up import free_port
+from benchmarks.ports import free_port
 
 _TINY = {"model": "gpt-5.5", "messages": [{"role": "user", "content": "Which road has a toll?"}], "max_tokens": 64}
 _TOOL = {"type": "function", "function": {"name": "t", "description": "d" * 1200, "parameters": {"type": "object"}}}

@@ -17,7 +17,7 @@ from statistics import quantiles
 import click
 
 from benchmarks.gateway import running
-from gateway.up import free_port
+from benchmarks.ports import free_port
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"gpt-5.5","choices":[{"index":0,"delta":{"content":"toll "}}]}\n\n'  # noqa: E501

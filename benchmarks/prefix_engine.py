@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from benchmarks.explain import SESSIONS
 from benchmarks.gateway import until_answers
-from gateway.up import free_port
+from benchmarks.ports import free_port
 from inference.blocks import BLOCK
 
 Json = dict[str, Any]

@@ -175,8 +175,8 @@ def _page(call: Call) -> Page:
     messages = [{"role": "user", "content": name} for name in rest] or [{"role": "user", "content": "-"}]
     body = orjson.dumps({"model": _MODEL, "max_tokens": 1, "system": system, "messages": messages})
     sketch = dialects.read("anthropic_messages", body)
-    parts = dialects.parts("anthropic_messages", body, sketch)
-    links = chain("team", _MODEL, body, parts)
+    parts = sketch.parts
+    links = chain("team", _MODEL, parts)
     ends, tokens = [], 0
     for _, size in call.blocks:
         tokens += size

@@ -34,6 +34,7 @@ from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
 from gateway.counting import Counting
+from gateway.dialects.blocks import KNOWN
 from gateway.holds import Holds
 from gateway.idempotency import Idempotency
 from gateway.key_table import KeyTable
@@ -399,6 +400,7 @@ async def _services(
         sys.setswitchinterval(_SWITCH_S)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
+        KNOWN.resize(settings.known_parts_mb << 20)
         if seat is not None:
             seat.worker.numbers = services.metrics
         watch.start()

@@ -20,8 +20,8 @@ from gateway.core.call import Call
 from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
+from gateway.core.part import Part
 from gateway.core.usage import TokenUsage
-from gateway.dialects.parts import Part
 from gateway.lanes.traffic import place_of
 from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError

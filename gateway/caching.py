@@ -10,8 +10,8 @@ from gateway import dialects
 from gateway.backends.fleet import Target
 from gateway.core import levers
 from gateway.core.call import Call
+from gateway.core.part import Part
 from gateway.core.usage import TokenUsage
-from gateway.dialects.parts import Part
 from gateway.metering.prices import PriceBook
 from gateway.normalize import subscription
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
@@ -48,8 +48,8 @@ def plan(
     if target.dialect != call.dialect:
         body = render()
         sketch = dialects.read(target.dialect, body)
-        spans, parts = sketch.spans, dialects.parts(target.dialect, body, sketch)
-        links = chain(team, model, body, parts, session)
+        spans, parts = sketch.spans, sketch.parts
+        links = chain(team, model, parts, session)
     page = Page(
         dialect=target.dialect, body=body, spans=spans, parts=parts, keys=links.keys, ends=links.ends, root=f"{team}\0{model}",
         session=links.session, marked=links.marked,

@@ -19,20 +19,22 @@ _LINUX = sys.platform == "linux"
 _FD = "TOLLWAY_LEASH_FD"
 
 
-def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Starts `command` in a session of its own (Ctrl-C reaches only us), its output appended to `log`."""
+def spawn(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None, fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts `command` in a session of its own (Ctrl-C reaches only us), its output appended to `log`; it inherits `fds`."""
     merged = {**os.environ, **(env or {})}
     with log.open("ab") as out:
         if _LINUX:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=merged, start_new_session=True,
-                preexec_fn=_die_with_parent(os.getpid()),
+                preexec_fn=_die_with_parent(os.getpid()), pass_fds=fds,
             )  # fmt: skip
         read_end, _write_end = os.pipe()
         merged[_FD] = str(read_end)
         child = subprocess.Popen(
             [sys.executable, "-m", "gateway.leash", *command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=merged,
-            start_new_session=True, pass_fds=(read_end,),
+            start_new_session=True, pass_fds=(read_end, *fds),
         )  # fmt: skip
         os.close(read_end)
         return child
@@ -58,7 +60,7 @@ def _die_with_parent(parent: int):  # type: ignore[no-untyped-def]
 def main() -> int:
     """Runs a command until it ends or the pipe of its starter closes."""
     read_end = int(os.environ.pop(_FD))
-    child = subprocess.Popen(sys.argv[1:])
+    child = subprocess.Popen(sys.argv[1:], close_fds=False)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 
     def watch() -> None:

@@ -11,10 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from gateway.budgets import BudgetState
 from gateway.core.entry import Entry
+from gateway.dialects.blocks import KNOWN
 
 _FIRST_TOKEN_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
 _TOTAL_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -50,7 +51,7 @@ class Metrics:
         """Prompts that were not looked at for why their prefix was missed: too long, or others were in the way."""
         self.ledger_lag = Gauge("tollway_ledger_lag_entries", "Entries in the journal and not yet in SQL", registry=registry)
         self.reload_failures = Gauge("tollway_policy_problems", "Problems of the last policy reload", registry=registry)
-        registry.register(_Unexplained(self))
+        registry.register(_KeptElsewhere(self))
         self._child = lru_cache(maxsize=4096)(self._make_child)
         self.attempt = self._attempts.add
 
@@ -133,8 +134,8 @@ class Attempts:
         yield from (first, total, predicted)
 
 
-class _Unexplained:
-    """A count that is kept elsewhere."""
+class _KeptElsewhere:
+    """Counts that are kept elsewhere."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -142,6 +143,8 @@ class _Unexplained:
     def collect(self) -> Iterator[Metric]:
         text = "Prompts that were not looked at for cache misses: too long, or too many came"
         yield CounterMetricFamily("tollway_unexplained_prompts", text, value=self._metrics.unexplained())
+        text = "Parts of prompts that would be known if they were sent again"
+        yield GaugeMetricFamily("tollway_known_parts", text, value=len(KNOWN))
 
 
 class _Tally:

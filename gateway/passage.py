@@ -239,7 +239,7 @@ def _model(path: str, body: bytes) -> str:
     """The model that a request names, in its body or its path; "" where it names none."""
     if body[:1] == b"{":
         try:
-            places = splice.spans(body)
+            places = splice.checked(body)
         except BadRequest:
             places = {}
         if (place := places.get("model")) is not None:

@@ -6,13 +6,12 @@ From the first attempt on every try leaves exactly one ledger entry, whatever ha
 """
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,7 +25,7 @@ from gateway.backends.fleet import Target
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
 from gateway.core import levers
-from gateway.core.call import LONG_BYTES, Call, Tenant
+from gateway.core.call import Call, Tenant
 from gateway.core.errors import (
     BadRequest,
     ContextLengthExceeded,
@@ -35,7 +34,7 @@ from gateway.core.errors import (
     ModelNotFound,
     Overloaded,
 )
-from gateway.dialects.parts import Conversation, Part, assistant_text, conversation
+from gateway.dialects.parts import Conversation, assistant_text, conversation
 from gateway.hedging import Race, Side
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
@@ -56,14 +55,6 @@ _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 _CONTROL = bytes(range(32)) + b"\x7f"
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
-
-
-class Look(NamedTuple):
-    """What a prompt is, read from the body alone."""
-
-    parts: Sequence[Part]
-    talk: Conversation
-    links: Chain
 
 
 class Pipeline:
@@ -91,7 +82,7 @@ class Pipeline:
         try:
             if call.sketch.previous_id is not None:
                 await via.stored.recall(call.sketch.previous_id)
-            plan = self.plan(call, policy, await _looked_at(call, policy) if len(call.body) > LONG_BYTES else None)
+            plan = self.plan(call, policy)
             if HEADER in call.headers:
                 await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to, call))
             else:
@@ -107,9 +98,8 @@ class Pipeline:
         finally:
             self._via.metrics.in_flight -= 1
 
-    def plan(self, call: Call, policy: Policy, look: Look | None = None) -> Plan:
-        """Everything that is decided before the first byte goes out; pure but for the memories it reads. `look`: what was
-        read of the prompt already."""
+    def plan(self, call: Call, policy: Policy) -> Plan:
+        """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
         _permit(call, policy)
         if not policy.client_may.set_tags:
@@ -119,11 +109,11 @@ class Pipeline:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
         model = resolve_model(policy, sketch.model).model
         lanes = self._lanes(call, model)
-        parts, talk, links = look or _look(call, model)
-        done = self._normalized(call, policy, model, lanes, parts, talk)
+        talk = conversation(team, model, call.body, sketch.parts)
+        done = self._normalized(call, policy, model, lanes, talk)
         if done.body is not call.body:
-            call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans))
-            links = chain(team, model, done.body, done.parts, talk.id)
+            call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
+        links = chain(team, model, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         cached = self._cached(call, links, lanes)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
@@ -182,9 +172,10 @@ class Pipeline:
         return tuple([lane for lane in own if lane.backend == backend] or own or lanes)
 
     def _normalized(
-        self, call: Call, policy: Policy, model: str, lanes: Sequence[Lane], parts: Sequence[Part], talk: Conversation
+        self, call: Call, policy: Policy, model: str, lanes: Sequence[Lane], talk: Conversation
     ) -> Normalized:
         rules, via, sketch, team = policy.normalize, self._via, call.sketch, call.tenant.team
+        parts = sketch.parts
         bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
         if rules.level == "off" or bypass:
             return Normalized(call.body, sketch.spans, parts, ())
@@ -323,7 +314,7 @@ class Pipeline:
             deadline=deadline,
         )
         if target.data_only:
-            media.check(plan.call.body, plan.call.sketch.spans)
+            media.check(plan.call.body, plan.parts)
         booking.planned = caching.plan(
             via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
             render=attempt.request, first=number == 1,
@@ -368,18 +359,6 @@ class Pipeline:
             via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same
                 await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
-
-
-def _look(call: Call, model: str) -> Look:
-    """Reads the prompt; pure."""
-    parts = dialects.parts(call.dialect, call.body, call.sketch)
-    talk = conversation(call.tenant.team, model, call.body, parts)
-    return Look(parts, talk, chain(call.tenant.team, model, call.body, parts, talk.id))
-
-
-async def _looked_at(call: Call, policy: Policy) -> Look:
-    """Beside the event loop: other calls go on while a long prompt is read."""
-    return await asyncio.to_thread(_look, call, resolve_model(policy, call.sketch.model).model)
 
 
 def _wait_s(last: TryNext, turn: int, most_s: float) -> float | None:

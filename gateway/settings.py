@@ -288,6 +288,9 @@ class File(_Part):
     retries: int = Field(0, ge=0, le=5, description="how often lanes that refused for a moment are tried again")
     max_retry_wait_ms: float = Field(1_000.0, ge=0, le=60_000, description="longest wait before that, else it is passed on")
     prefix_index_mb: int = Field(64, ge=1, le=65_536, description="memory of the index of cached prefixes, oldest out first")
+    known_parts_mb: int = Field(
+        8, ge=1, le=4_096, description="memory of what is known of parts of prompts that were sent before, oldest out first"
+    )
     explain_mb: int = Field(
         32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
     )
@@ -344,6 +347,7 @@ class Settings(BaseModel):
     retries: int
     max_retry_wait_ms: float
     prefix_index_mb: int = 64
+    known_parts_mb: int = 8
     explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
@@ -395,6 +399,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         retries=file.retries,
         max_retry_wait_ms=file.max_retry_wait_ms,
         prefix_index_mb=file.prefix_index_mb,
+        known_parts_mb=file.known_parts_mb,
         explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,15 +108,16 @@ def _start_all(up: _Up) -> None:
     plan = up.plan
     logs = plan.data / "logs"
     logs.mkdir(exist_ok=True)
-    engine_port = free_port()
-    up.engine_url = f"http://127.0.0.1:{engine_port}"
+    listener = socket.create_server(("127.0.0.1", 0), backlog=256)  # a call waits here while the engine loads
+    up.engine_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     threads = plan.threads or os.cpu_count() or 1
     with up.console.status("starting ...") as status:
         engine = [
-            sys.executable, "-m", "inference.server", "--host", "127.0.0.1", "--port", str(engine_port),
+            sys.executable, "-m", "inference.server", "--listen-fd", str(listener.fileno()),
             "--threads", str(threads), "--served-name", EMBEDDED_MODEL, "--exit-with-parent",
         ]  # fmt: skip
-        _start(up, "engine", engine, f"{up.engine_url}/health")
+        _start(up, "engine", engine, f"{up.engine_url}/health", fds=(listener.fileno(),))
+        listener.close()
         gateway = [
             sys.executable, "-m", "gateway.cli", "serve", "--host", plan.host, "--port", str(plan.port),
             "--data", str(plan.data), "--embedded", f"{up.engine_url}/v1", "--demo-team", DEMO_TEAM,
@@ -139,9 +140,11 @@ def _start_dashboard(up: _Up, port: int) -> None:
     _start(up, "dashboard", command, f"http://127.0.0.1:{port}/_stcore/health", env)
 
 
-def _start(up: _Up, name: str, command: list[str], health: str, env: dict[str, str] | None = None) -> None:
+def _start(
+    up: _Up, name: str, command: list[str], health: str, env: dict[str, str] | None = None, fds: Sequence[int] = ()
+) -> None:
     log = up.plan.data / "logs" / f"{name}.log"
-    process = leash.spawn(command, log, env)
+    process = leash.spawn(command, log, env, fds)
     up.children.append(_Child(name, process, log, lambda: _answers(health)))
 
 
@@ -238,13 +241,6 @@ def _short(path: Path) -> str:
 def _address(host: str, port: int) -> str:
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses right now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _tail(log: Path, lines: int = 15) -> str:

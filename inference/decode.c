@@ -19,7 +19,9 @@
 #define LANES 8   /* output rows that are computed together, one per lane */
 #define TILE 128  /* keys of one attention task: a fixed grid, so that sums do not depend on the threads */
 #define MOST_SHARED 16 /* query heads of one key head */
-#define MOST 4    /* activation rows that share one unpacking of weights */
+#define MOST 8    /* activation rows that share one unpacking of weights */
+/* Keeps the compiler from summing in another order, which would need more registers than there are. */
+#define keep(vector) __asm__("" : "+x"(vector))
 #define each_of static inline __attribute__((always_inline))
 
 typedef struct { const uint8_t *words; const uint16_t *scales; } Matrix;
@@ -109,25 +111,19 @@ each_of void product(const Matrix *w, int eight, int group, Rounded x, int row, 
         __m256i sums[MOST];
         for (int r = 0; r < rows; r++) sums[r] = _mm256_setzero_si256();
         for (int part = 0; part < 4; part++) {
-            __m256i slices[4];
-            if (eight) {
-                for (int s = 0; s < 4; s++, words += 16)
-                    slices[s] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)words));
-            } else {
-                __m256i v = _mm256_loadu_si256((const __m256i *)words);
-                words += 32;
-                slices[0] = _mm256_and_si256(v, low);
-                slices[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
-                slices[2] = _mm256_and_si256(_mm256_srli_epi16(v, 8), low);
-                slices[3] = _mm256_srli_epi16(v, 12);
-            }
-            for (int r = 0; r < rows; r++) {
-                const int16_t *q = x.q + (size_t)(row + r) * width + b * BLOCK + part * 8;
-                for (int s = 0; s < 4; s++) {
-                    __m256i pair = _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)(q + 2 * s)));
-                    sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(slices[s], pair));
+            __m256i v = eight ? low : _mm256_loadu_si256((const __m256i *)words), slice;
+            const int16_t *q = x.q + (size_t)row * width + b * BLOCK + part * 8;
+            for (int s = 0; s < 4; s++) {
+                if (eight) slice = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(words + 16 * s)));
+                else slice = s < 3 ? _mm256_and_si256(_mm256_srli_epi16(v, 4 * s), low) : _mm256_srli_epi16(v, 12);
+                for (int r = 0; r < rows; r++) {
+                    const void *pair = q + (size_t)r * width + 2 * s;
+                    __m256i both = _mm256_castps_si256(_mm256_broadcast_ss(pair));
+                    sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(slice, both));
+                    keep(sums[r]);
                 }
             }
+            words += eight ? 64 : 32;
         }
         __m256 d = load_half(scales), m = eight ? _mm256_setzero_ps() : load_half(scales + LANES);
         scales += eight ? LANES : 2 * LANES;
@@ -140,8 +136,9 @@ each_of void product(const Matrix *w, int eight, int group, Rounded x, int row, 
 }
 
 each_of int rows_of(const Matrix *w, int eight, int group, Rounded x, int row, int rows, int width, __m256 *out) {
-    int count = rows - row >= 4 ? 4 : rows - row >= 2 ? 2 : 1;
-    if (count == 4) product(w, eight, group, x, row, 4, width, out);
+    int left = rows - row, count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    if (count == 8) product(w, eight, group, x, row, 8, width, out);
+    else if (count == 4) product(w, eight, group, x, row, 4, width, out);
     else if (count == 2) product(w, eight, group, x, row, 2, width, out);
     else product(w, eight, group, x, row, 1, width, out);
     return count;

@@ -184,7 +184,10 @@ def _library() -> ctypes.CDLL:
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     source = _SOURCE.read_bytes()
     key = hashlib.sha256(b"\0".join((source, " ".join((*_FLAGS, *sorted(features))).encode()))).hexdigest()[:24]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tollway"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tollway"
+    except RuntimeError as error:
+        raise Unavailable(f"no folder to keep the compiled code in: {error}") from error
     path = folder / f"decode-{key}.so"
     if not path.exists():
         if compiler is None:

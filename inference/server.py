@@ -46,11 +46,11 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if options.exit_with_parent:
         _exit_with_parent()
+    listener = _listener(options)  # before the model is read: a call waits until it is
     try:
         served = load(options)
     except (GGUFError, KindUnavailable, OSError) as error:
         sys.exit(f"cannot load the model {options.model or ''}: {error}\n{_way_out(error)}")
-    listener = socket.create_server((options.host, options.port), backlog=256)
     served.engine.start()
     config = uvicorn.Config(
         App(served), log_level="warning", lifespan="off", timeout_graceful_shutdown=_DRAIN_S, access_log=False
@@ -157,6 +157,15 @@ def _draft(path: Path, meta: Mapping[str, Any], options: argparse.Namespace) -> 
     return DraftModel(model, min(options.kv_tokens, _DRAFT_TOKENS), KV_FORMS[options.kv_dtype])
 
 
+def _listener(options: argparse.Namespace) -> socket.socket:
+    if options.listen_fd is not None:
+        return socket.socket(fileno=options.listen_fd)
+    try:
+        return socket.create_server((options.host, options.port), backlog=256)
+    except OSError as error:
+        sys.exit(f"cannot listen on {options.host}:{options.port}: {error}")
+
+
 class _Server(uvicorn.Server):
     """Says `ready` once it serves."""
 
@@ -175,6 +184,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m inference.server", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--listen-fd", type=int, metavar="N", help="serve on this inherited socket, which listens already")
     parser.add_argument(
         "--threads",
         type=int,

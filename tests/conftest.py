@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from gateway.metering import prices
 from tests.build import PLAIN, Gateway, backend
 from tests.upstream import Site, Upstream
 
 SITES = 400
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import psutil
 
-from gateway.up import free_port
+from benchmarks.ports import free_port
 
 MODEL = "gpt-5.5"
 Handler = Callable[["Exchange"], Awaitable[None]]

@@ -7,15 +7,18 @@ otherwise (`media_urls: pass`). What a tool was called with is not an address to
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.core.part import Part
 
 _FETCHED = ("image_url", "video_url", "audio_url", "file_url", "image", "video", "audio")
 _INSIDE = (".local", ".internal", ".lan", ".svc", ".localhost", ".home.arpa")
+_SAID = frozenset({"messages", "input", "system"})
 _LEAST_DOTS = 1
 
 
@@ -37,35 +40,39 @@ class _Message(msgspec.Struct):
     content: msgspec.Raw = msgspec.Raw(b"")
 
 
-_messages = msgspec.json.Decoder(list[_Message]).decode
+_message = msgspec.json.Decoder(_Message).decode
 
 
-def check(body: bytes, spans: Mapping[str, tuple[int, int]]) -> None:
-    """Raises `UrlNotAllowed` if a part of the prompt names anything but `data:` to be fetched. `spans`: of the top-level
-    fields."""
-    for part in _parts(body, spans):
-        for address in _addresses(msgspec.json.decode(part)):
-            if not address.lstrip().lower().startswith("data:"):
-                text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"
-                raise UrlNotAllowed(text, param="messages")
+def check(body: bytes, parts: Sequence[Part]) -> None:
+    """Raises `UrlNotAllowed` if a part of the prompt names anything but `data:` to be fetched."""
+    for part in parts:
+        if part.field in _SAID and (_content_fetches(body, part) if part.field == "messages" else _fetches(body, part)):
+            text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"
+            raise UrlNotAllowed(text, param="messages")
 
 
-def _parts(body: bytes, spans: Mapping[str, tuple[int, int]]) -> Iterator[bytes | memoryview]:
-    """What of a prompt may name an address, as JSON."""
-    for name in ("input", "system"):
-        if name in spans:
-            yield body[slice(*spans[name])]
-    if "messages" in spans:
-        whole = memoryview(body)[slice(*spans["messages"])]
-        try:
-            said = _messages(whole)
-        except msgspec.MsgspecError:  # an odd shape: look at all of it
-            yield whole
-            return
-        for message in said:
-            content = bytes(message.content)
-            if content[:1] in (b"[", b"{"):
-                yield content
+def _content_fetches(body: bytes, part: Part) -> bool:
+    block = part.block
+    if block.content_fetches is None:
+        value = body[part.start:part.end]
+        with suppress(msgspec.MsgspecError):  # an odd shape: look at all of it
+            value = bytes(_message(value).content)
+        block.content_fetches = _foreign(value)
+    return block.content_fetches
+
+
+def _fetches(body: bytes, part: Part) -> bool:
+    block = part.block
+    if block.fetches is None:
+        block.fetches = _foreign(body[part.start:part.end])
+    return block.fetches
+
+
+def _foreign(value: bytes) -> bool:
+    """Whether it names an address that is no `data:`."""
+    if value[:1] not in (b"[", b"{"):
+        return False
+    return not all(address.lstrip().lower().startswith("data:") for address in _addresses(msgspec.json.decode(value)))
 
 
 def _addresses(part: Any) -> Iterator[str]:

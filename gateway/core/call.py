@@ -1,12 +1,14 @@
 """Who asks, for what, in which dialect: the facts of one call before anything was decided about it."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-LONG_BYTES = 256 * 1024
-"""Bodies above it are read in a thread: what takes milliseconds must not hold all other calls up."""
+from gateway.core.part import Part
+
+LONG_BYTES = 2 * 1024 * 1024
+"""Bodies above it are read in a thread. Below, handing it over costs all other calls as much as reading it here."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class Sketch(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     stream: bool
     spans: Mapping[str, tuple[int, int]]
+    parts: Sequence[Part] = ()
+    """Of the prompt, in the order in which the provider renders them."""
     max_output_tokens: int | None = None
     service_tier: str | None = None
     wants_usage: bool = True

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 import orjson
-from msgspec.structs import replace
 
 from gateway.core.call import Sketch
 from gateway.core.errors import GatewayError
 from gateway.core.events import Event
 from gateway.core.outcome import Observed
+from gateway.core.part import Part
 from gateway.core.prompt import Json, Prompt
 from gateway.core.usage import TokenUsage
 from gateway.dialects import (
@@ -32,9 +32,8 @@ from gateway.dialects import (
     splice,
     text,
 )
+from gateway.dialects import parts as prompt_parts
 from gateway.dialects.facts import FORBIDDEN
-from gateway.dialects.parts import Part
-from gateway.dialects.parts import parts as prompt_parts
 from gateway.dialects.relay import Direct, StreamRelay
 from gateway.dialects.sse import Malformed
 from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request, words_of
@@ -56,7 +55,7 @@ class Dialect(Protocol):
     """The top-level fields that make up the prompt, in the order in which the provider renders them."""
 
     # requests
-    def sketch(self, body: bytes) -> Sketch: ...
+    def sketch(self, body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch: ...
     def usage_asked(self, body: bytes, places: splice.Spans) -> bytes | None: ...
     def parse_request(self, body: bytes) -> Prompt: ...
     def render_request(self, prompt: Prompt) -> dict[str, Json]: ...
@@ -99,15 +98,7 @@ PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.it
 
 def read(dialect: str, body: bytes) -> Sketch:
     """Raises BadRequest: not JSON, too deep, a key twice, a field missing or of the wrong type (`param` names it)."""
-    return DIALECTS[dialect].sketch(body)
-
-
-def edit(body: bytes, sketch: Sketch, fields: Mapping[str, bytes]) -> tuple[bytes, Sketch]:
-    """Set top-level fields to JSON text in place; the new sketch has the new places (the old one's are void then)."""
-    if not fields:
-        return body, sketch
-    body = splice.change(body, sketch.spans, fields)
-    return body, replace(sketch, spans=splice.spans(body))
+    return DIALECTS[dialect].sketch(body, *prompt_parts.read(body, _ORDER[dialect]))
 
 
 def request(
@@ -173,11 +164,6 @@ def render_error(dialect: str, error: GatewayError) -> bytes:
 
 def models_body(dialect: str, names: Sequence[str]) -> bytes:
     return DIALECTS[dialect].models_body(names)
-
-
-def parts(dialect: str, body: bytes, sketch: Sketch) -> list[Part]:
-    """The prompt's parts in the order in which the provider renders them: settings, tools, system, each message."""
-    return prompt_parts(body, sketch.spans, _ORDER[dialect])
 
 
 def order(dialect: str) -> Sequence[str]:

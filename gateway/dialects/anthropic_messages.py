@@ -12,6 +12,7 @@ import orjson
 from gateway.core.call import Sketch
 from gateway.core.errors import GatewayError
 from gateway.core.outcome import Observed
+from gateway.core.part import Part
 from gateway.dialects import anthropic_tap, anthropic_usage, counts, errors, facts, openai_tap, splice, sse
 from gateway.dialects.anthropic_answer import decoder as decoder
 from gateway.dialects.anthropic_answer import events as events
@@ -30,8 +31,7 @@ END = sse.frame(b'{"type":"message_stop"}', "message_stop")
 PROMPT_FIELDS: tuple[str, ...] = ("tools", "system", "messages")
 
 
-def sketch(body: bytes) -> Sketch:
-    places = splice.spans(body)
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
     model = facts.required_text(body, places, "model")
     most = facts.count(body, places, "max_tokens")
     facts.array(body, places, "messages", required=True)
@@ -39,6 +39,7 @@ def sketch(body: bytes) -> Sketch:
         model=model,
         stream=facts.flag(body, places, "stream"),
         spans=places,
+        parts=parts,
         max_output_tokens=most,
         service_tier=facts.text(body, places, "service_tier"),
         has_tools=facts.array(body, places, "tools"),

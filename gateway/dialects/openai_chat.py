@@ -12,6 +12,7 @@ import orjson
 from gateway.core.call import Sketch
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.outcome import Observed
+from gateway.core.part import Part
 from gateway.dialects import errors, facts, openai_tap, openai_usage, splice, sse
 from gateway.dialects.openai_answer import Encoder as Encoder
 from gateway.dialects.openai_answer import decoder as decoder
@@ -30,8 +31,7 @@ END = b"data: [DONE]\n\n"
 PROMPT_FIELDS: tuple[str, ...] = ("tools", "messages")
 
 
-def sketch(body: bytes) -> Sketch:
-    places = splice.spans(body)
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
     model = facts.required_text(body, places, "model")
     newer = facts.count(body, places, "max_completion_tokens")
     older = facts.count(body, places, "max_tokens")
@@ -41,6 +41,7 @@ def sketch(body: bytes) -> Sketch:
         model=model,
         stream=stream,
         spans=places,
+        parts=parts,
         max_output_tokens=older if newer is None else newer,
         service_tier=facts.text(body, places, "service_tier"),
         wants_usage=not stream or _wants_usage(body, places),

@@ -5,7 +5,7 @@ megabytes of numbers, so only its few other members are decoded. What the table 
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from gateway.core.call import Sketch
 from gateway.core.errors import BadRequest
 from gateway.core.events import Event
 from gateway.core.outcome import Observed
+from gateway.core.part import Part
 from gateway.core.prompt import Json, Prompt
 from gateway.dialects import facts, splice
 from gateway.dialects.openai_chat import END as END
@@ -45,12 +46,11 @@ class _Answer(msgspec.Struct, gc=False):
 _glance = msgspec.json.Decoder(_Answer).decode
 
 
-def sketch(body: bytes) -> Sketch:
-    places = splice.spans(body)
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
     model = facts.required_text(body, places, "model")
     if "input" not in places:
         raise facts.MissingField("input is required.", param="input")
-    return Sketch(model=model, stream=False, spans=places, max_output_tokens=0)
+    return Sketch(model=model, stream=False, spans=places, parts=parts, max_output_tokens=0)
 
 
 def usage_asked(body: bytes, places: splice.Spans) -> None:

@@ -5,12 +5,15 @@ provider has stored (`previous_response_id`, background) can only be served by t
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 from msgspec.structs import replace
 
 from gateway.core.call import Sketch
 from gateway.core.errors import GatewayError
 from gateway.core.outcome import Observed
+from gateway.core.part import Part
 from gateway.dialects import errors, facts, splice, sse
 from gateway.dialects.openai_chat import PING as PING
 from gateway.dialects.openai_chat import error_body as error_body
@@ -33,12 +36,12 @@ END = b""
 PROMPT_FIELDS: tuple[str, ...] = ("tools", "instructions", "input")
 
 
-def sketch(body: bytes) -> Sketch:
-    places = splice.spans(body)
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
     return Sketch(
         model=facts.required_text(body, places, "model"),
         stream=facts.flag(body, places, "stream"),
         spans=places,
+        parts=parts,
         max_output_tokens=facts.count(body, places, "max_output_tokens"),
         service_tier=facts.text(body, places, "service_tier"),
         has_tools=facts.array(body, places, "tools"),

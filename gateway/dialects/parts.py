@@ -5,68 +5,74 @@ field is a list of blocks or messages each is a part of its own; what has anothe
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import orjson
 
-from gateway.dialects import splice
-from gateway.dialects.splice import Span
+from gateway.core.part import Block, Part
+from gateway.dialects import blocks, limits, splice
+from gateway.dialects.marking import unmarked
+from gateway.dialects.splice import Span, Spans
 
 _LISTED = frozenset({"messages", "input", "system"})
 _TALKS = ("messages", "input")
 _FEW = 64
 """Messages looked at for their role; a conversation opens long before."""
-
-
-class _Role(msgspec.Struct):
-    role: str = ""
-    type: str = ""
-
-
-_role = msgspec.json.Decoder(_Role)
-
-
-MARKERS = (b'"cache_control"', b'"prompt_cache_breakpoint"')
-"""Keys by which a client marks where a cache entry should end; they are no part of what the model sees."""
-_MARKER = re.compile(rb'(,\s*)?"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:null|\{[^{}]*\})(\s*,\s*)?')
-_LONG = 65_536
-
-
-class Part(NamedTuple):
-    """`field` is its top-level field, `item` its place in that field's list, -1 for the whole value."""
-
-    start: int
-    end: int
-    field: str
-    item: int = -1
-
-    @property
-    def path(self) -> str:
-        """As a JSON Pointer."""
-        return f"/{self.field}" if self.item < 0 else f"/{self.field}/{self.item}"
+_SHORT, _LONG = 4_096, 65_536
+"""Bodies up to the first are checked whole, and nothing of them is remembered; messages beyond the second are not decoded."""
+_VERY_LONG = 2 << 20
+"""Beyond it a list's elements are counted before they are taken apart."""
 
 
 _part = partial(tuple.__new__, Part)
 
 
-def parts(body: bytes, spans: Mapping[str, Span], order: Sequence[str]) -> list[Part]:
-    """`order`: the prompt's fields as they are rendered; what is absent or null is left out."""
+def read(body: bytes, order: Sequence[str]) -> tuple[dict[str, Span], list[Part]]:
+    """The places of a body's fields, and the parts of its prompt. Raises `BadRequest` for what is no JSON object, has a key
+    twice, is not UTF-8 or is over a limit."""
+    if len(body) <= _SHORT:
+        places = splice.checked(body)
+        return places, parts(body, places, order)
+    found = splice.spread(body) if len(body) <= _VERY_LONG else None
+    places, lists = found or (splice.spans(body), {})
+    if len(places) > limits.MAX_ITEMS:
+        raise limits.too_many()
+    for name, (start, end) in places.items():
+        if name not in order:
+            blocks.checked(body[start:end], 1)
+    return places, parts(body, places, order, lists)
+
+
+def parts(
+    body: bytes, places: Spans, order: Sequence[str], lists: Mapping[str, Sequence[splice.Element]] = {}
+) -> list[Part]:
+    """`order`: the prompt's fields as they are rendered; what is absent or null is left out. `lists`: elements that are known
+    already. Raises `BadRequest` as `read`."""
     found: list[Part] = []
+    block = blocks.KNOWN.block if len(body) > _SHORT else _fresh
     for name in order:
-        place = spans.get(name)
+        place = places.get(name)
         if place is None:
             continue
         start, end = place
         if name in _LISTED and body.startswith(b"[", start):
-            found += [_part((a, b, name, n)) for n, (a, b) in enumerate(splice.items(body, start, end))]
+            if end - start > _VERY_LONG:
+                limits.check_shape(body[start:end], 1)
+            listed = lists.get(name) or splice.elements(body, start, end)
+            if len(listed) > limits.MAX_ITEMS:
+                raise limits.too_many()
+            found += [_part((a, b, name, n, block(value, 2))) for n, (a, b, value) in enumerate(listed)]
         elif end - start > 4 or body[start:end] != b"null":
-            found.append(Part(start, end, name))
+            found.append(_part((start, end, name, -1, block(body[start:end], 1))))
     return found
+
+
+def _fresh(value: bytes, outer: int) -> Block:
+    return blocks.fresh(value)
 
 
 def opening(body: bytes, found: Sequence[Part]) -> tuple[int, int, bool]:
@@ -88,18 +94,6 @@ def opening(body: bytes, found: Sequence[Part]) -> tuple[int, int, bool]:
     return (first, last, False) if first >= 0 else (0, 0, False)
 
 
-def marked(value: bytes) -> bool:
-    """Whether the client has set a marker of its own in this part."""
-    return MARKERS[0] in value or MARKERS[1] in value
-
-
-def unmarked(value: bytes) -> bytes:
-    """The same without the client's markers: what a cache compares."""
-    if not marked(value):
-        return value
-    return _MARKER.sub(lambda found: found[1] if found[1] and found[2] else b"", value)
-
-
 class Conversation(msgspec.Struct, frozen=True):
     """`id` names it in all of its turns, wherever its markers stand: b"" where nobody has said anything.
 
@@ -114,20 +108,12 @@ class Conversation(msgspec.Struct, frozen=True):
 
 def conversation(domain: str, model: str, body: bytes, found: Sequence[Part]) -> Conversation:
     """Recognised by what it opened with: neither headers nor the system prompt, which may change, are needed."""
-    named = _root(domain, model).copy()
-    if len(found) == 1 and found[0].item >= 0 and (text := _only_text(body, found[0])) is not None:
-        named.update(text + b"\0")
-        return Conversation(named.digest(), 0, 1, False)
     first, last, under_way = opening(body, found)
     if first == last:
         return Conversation(b"", first, last, under_way)
+    named = _root(domain, model).copy()
     for part in found[first:last]:
-        value = body[part.start:part.end]
-        if len(value) > _LONG:
-            named.update(unmarked(value))
-        else:
-            for piece in _said(value):
-                named.update(piece + b"\0")
+        named.update(_said(body, part))
     return Conversation(named.digest(), first, last, under_way)
 
 
@@ -136,21 +122,22 @@ def _root(domain: str, model: str) -> Any:
     return blake2b(f"{domain}\0{model}\0".encode("utf-8", "replace"), digest_size=16)
 
 
-def _only_text(body: bytes, part: Part) -> bytes | None:
-    """What a user says in a short message that is one text: the usual small call, decoded once. None for any other."""
-    if part.end - part.start > _LONG or part.field not in _TALKS:
-        return None
-    try:
-        message = orjson.loads(body[part.start:part.end])
-    except orjson.JSONDecodeError:
-        return None
-    if isinstance(message, dict) and message.get("role") == "user" and isinstance(text := message.get("content"), str):
-        return text.encode("utf-8", "surrogatepass")
-    return None
+def _said(body: bytes, part: Part) -> bytes:
+    """Names what a message says, in whichever of its equal forms it was sent; a very long one in its own form."""
+    block = part.block
+    if block.said is None:
+        if block.size > _LONG:
+            block.said = block.name.to_bytes(8)
+        else:
+            named = blake2b(digest_size=16)
+            for text in _texts(body[part.start:part.end]):
+                named.update(text + b"\0")
+            block.said = named.digest()
+    return block.said
 
 
-def _said(value: bytes) -> Iterator[bytes]:
-    """What a message says, in whichever of its equal forms it was sent."""
+def _texts(value: bytes) -> Iterator[bytes]:
+    """The texts of a message; what is none, as JSON."""
     try:
         message = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -169,13 +156,12 @@ def assistant_text(body: bytes, part: Part) -> bytes | None:
     """What the assistant said in a message, None if it is not its."""
     if part.field not in _TALKS or part.item < 0 or role_of(body, part) != "assistant":
         return None
-    return b"".join(_said(body[part.start:part.end]))
+    return b"".join(_texts(body[part.start:part.end]))
 
 
 def role_of(body: bytes, part: Part) -> str:
     """The role of a message; a Responses item without one counts as the assistant's. "" where there is no telling."""
-    try:
-        head = _role.decode(memoryview(body)[part.start:part.end])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    return head.role or ("assistant" if head.type else "")
+    block = part.block
+    if block.role is None:
+        block.role = blocks.role_in(body[part.start:part.end])
+    return block.role

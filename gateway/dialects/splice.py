@@ -2,8 +2,7 @@
 
 `spans` finds where each top-level value stands without decoding it: msgspec validates and skips the values, and the
 offsets are walked from their lengths. Duplicate keys are refused, since we would read one value and the backend the
-other. Depth is bounded twice: chains of more than 64 brackets are refused exactly; those with siblings on the way are
-let through up to what Python's own recursion limit bears (some 900), because only a full scan could count them.
+other. Whether the values are UTF-8 and within limits is another question (`limits.py`).
 """
 from __future__ import annotations
 
@@ -13,46 +12,42 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.dialects import limits
+from gateway.dialects.limits import InvalidJson, TooDeep, TooMany
 
 Span = tuple[int, int]
 Spans = Mapping[str, Span]
 Edit = tuple[int, int, bytes]
+Element = tuple[int, int, bytes]
+"""Start, end and what stands there."""
 
-MAX_DEPTH = 64
-MAX_ITEMS, MAX_KEY_BYTES = 20_000, 512
-_SUSPECTS = (b"]" * 20, b"}" * 20, b"]}" * 10)
+MAX_KEY_BYTES = 512
+_PIECE_BYTES = 64 * 1024
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
 _GAPS = b", \n\t\r"
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
-_MARK = re.compile(rb'["\[\]{},]')
-_QUOTE, _BACKSLASH = b'"\\'
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-class InvalidJson(BadRequest):
-    code = "invalid_json"
-
-
-class TooDeep(BadRequest):
-    code = "too_deep"
-
-
-class TooMany(BadRequest):
-    code = "too_many"
+_SCALAR = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^\s,\[\]{}"]+', re.DOTALL)
+_spread = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | dict[str, msgspec.Raw] | str | int | float | bool | None])
 
 
 class DuplicateKey(BadRequest):
     code = "duplicate_key"
 
 
+def checked(body: bytes) -> dict[str, Span]:
+    """`spans` of a whole body that is UTF-8 and within limits all through."""
+    places = spans(body)
+    limits.check_text(body)
+    limits.check_shape(body, 0)
+    return places
+
+
 def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | None = None) -> dict[str, Span]:
     """Key -> place of its value in `body`, for the object that stands at start:end. `where` names it in errors."""
     end = len(body) if end is None else end
     part = body if end - start == len(body) else memoryview(body)[start:end]
-    if where is None:
-        _check_text(body)
     try:
         raws = _members.decode(part)
     except msgspec.ValidationError:
@@ -61,60 +56,94 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
         raise InvalidJson(f"{where or 'The request body'} is not valid JSON: {_reason(error)}", param=where) from None
     except RecursionError:
         raise TooDeep(f"{where or 'The request body'} is nested too deeply.") from None
-    if where is None and body.count(b",") >= MAX_ITEMS:
-        _check_items(body)
     if max(map(len, raws), default=0) > MAX_KEY_BYTES // 4 and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
         raise TooMany(f"A key of the request has more than {MAX_KEY_BYTES} bytes.")
-    return _walk(body, start, end, raws, where)
+    start = body.index(b"{", start)
+    places = _walk(body, start, raws, where)
+    if body[max([stop for _, stop in places.values()], default=start + 1):end].strip() != b"}":
+        raise _duplicate(where)
+    return places
 
 
-def _check_items(body: bytes) -> None:
-    """No array or object has more than `MAX_ITEMS` elements: told by their commas, level by level."""
-    commas, position = [0], 0
-    while (found := _MARK.search(body, position)) is not None:
-        position = found.end()
-        mark = body[position - 1]
-        if mark == _QUOTE:
-            position = _string_end(body, position)
-        elif mark in b"[{":
-            commas.append(0)
-        elif mark in b"]}":
-            commas.pop()
+def spread(body: bytes) -> tuple[dict[str, Span], dict[str, list[Element]]] | None:
+    """`spans`, and the elements of each list among the values, in one pass; None for what only `spans` can tell."""
+    try:
+        found = _spread.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if max(map(len, found), default=0) > MAX_KEY_BYTES // 4:
+        return None
+    places, lists = dict[str, Span](), dict[str, list[Element]]()
+    position = body.index(b"{") + 1
+    for key, value in found.items():
+        name = _KEY.match(body, position)
+        if name is None:
+            return None
+        begin = name.end()
+        if isinstance(value, list):
+            listed = lists[key] = _listed(body, begin, value)
+            end = _closed(body, listed[-1][1] if listed else begin + 1, b"]") if len(listed) == len(value) else -1
+        elif isinstance(value, dict):
+            end = _end_of_object(body, begin, value)
         else:
-            commas[-1] += 1
-            if commas[-1] >= MAX_ITEMS:
-                raise TooMany(f"An array or object of the request has more than {MAX_ITEMS} elements.")
+            scalar = _SCALAR.match(body, begin) if not isinstance(value, str) or len(value) <= _PIECE_BYTES else None
+            end = scalar.end() if scalar else -1
+        if end < 0:
+            return None
+        places[key] = (begin, end)
+        position = end
+    return (places, lists) if body[position:].strip() == b"}" else None
 
 
-def _string_end(body: bytes, position: int) -> int:
-    """Behind the quote that ends the string whose text begins at `position`; one search, since a pattern over megabytes
-    would hold up all other threads."""
-    while True:
-        end = body.index(b'"', position)
-        last = end - 1
-        while body[last] == _BACKSLASH:
-            last -= 1
-        position = end + 1
-        if (end - last) % 2:
-            return position
+def _end_of_object(body: bytes, begin: int, raws: Mapping[str, msgspec.Raw]) -> int:
+    """Behind the object that stands at `begin`; -1: it is another one."""
+    if not body.startswith(b"{", begin):
+        return -1
+    try:
+        inside = _walk(body, begin, raws, None)
+    except DuplicateKey:
+        return -1
+    return _closed(body, max([end for _, end in inside.values()], default=begin + 1), b"}")
+
+
+def _closed(body: bytes, position: int, bracket: bytes) -> int:
+    """Behind the closing bracket that comes next; -1: something else does."""
+    gap = _GAP.match(body, position)
+    position = gap.end() if gap else position
+    return position + 1 if body.startswith(bracket, position) else -1
 
 
 def items(body: bytes, start: int, end: int) -> list[Span]:
     """Places of the elements of the array at start:end; anything but an array has none."""
+    return [(begin, stop) for begin, stop, _ in elements(body, start, end)]
+
+
+def elements(body: bytes, start: int, end: int) -> list[Element]:
+    """`items`, each with its bytes."""
     if body[start:start + 1] != b"[":
         return []
-    places, begin = [], start + 1
-    for raw in _elements.decode(memoryview(body)[start:end]):
+    return _listed(body, start, _elements.decode(memoryview(body)[start:end]))
+
+
+def _listed(body: bytes, start: int, raws: list[msgspec.Raw]) -> list[Element]:
+    """The elements of the array that begins at `start`, up to the first that does not stand there."""
+    found, begin = list[Element](), start + 1
+    if not body.startswith(b"[", start):
+        return found
+    for raw in raws:
         if body[begin] in _GAPS:
             begin += 1
             if body[begin] in _GAPS:
                 begin += 1
                 if body[begin] in _GAPS and (gap := _GAP.match(body, begin)):
                     begin = gap.end()
-        stop = begin + memoryview(raw).nbytes
-        places.append((begin, stop))
+        value = bytes(raw)
+        if not body.startswith(value, begin):
+            break
+        stop = begin + len(value)
+        found.append((begin, stop, value))
         begin = stop
-    return places
+    return found
 
 
 def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
@@ -142,45 +171,26 @@ def change(body: bytes, places: Spans, fields: Mapping[str, bytes], remove: Iter
     return splice(body, edits) if edits else body
 
 
-def _check_text(body: bytes) -> None:
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise InvalidJson("The request body is not valid UTF-8.") from None
-    brackets, braces, mixed = _SUSPECTS
-    if (brackets in body or braces in body or mixed in body) and _depth(body) > MAX_DEPTH:
-        raise TooDeep(f"The request body is nested more than {MAX_DEPTH} levels deep.")
-
-
-def _depth(body: bytes) -> int:
-    """The deepest nesting, or MAX_DEPTH + 1 as soon as that is reached."""
-    deepest = now = 0
-    for found in _TOKEN.finditer(body):
-        token = body[found.start()]
-        if token in b"[{":
-            now += 1
-            deepest = max(deepest, now)
-            if deepest > MAX_DEPTH:
-                break
-        elif token in b"]}":
-            now -= 1
-    return deepest
-
-
-def _walk(body: bytes, start: int, end: int, raws: Mapping[str, msgspec.Raw], where: str | None) -> dict[str, Span]:
+def _walk(body: bytes, start: int, raws: Mapping[str, msgspec.Raw], where: str | None) -> dict[str, Span]:
+    """Where the members of the object that begins at `start` stand, as far as they are these."""
     places: dict[str, Span] = {}
-    position = body.index(b"{", start) + 1
+    position = start + 1
     match = _KEY.match
     for key, raw in raws.items():
-        found, value = match(body, position), bytes(raw)
-        if found is None or not body.startswith(value, begin := found.end()):
+        found, value = match(body, position), memoryview(raw)
+        if found is None or not _stands(body, begin := found.end(), value):
             raise _duplicate(where)
-        position = begin + len(value)
+        position = begin + value.nbytes
         places[key] = (begin, position)
-    if body[position:end].strip() != b"}":
-        raise _duplicate(where)
     return places
+
+
+def _stands(body: bytes, at: int, value: memoryview) -> bool:
+    """Whether `value` stands at that place; by pieces, for to copy megabytes is slow."""
+    if value.nbytes <= _PIECE_BYTES:
+        return body.startswith(bytes(value), at)
+    pieces = range(0, value.nbytes, _PIECE_BYTES)
+    return all([body.startswith(bytes(value[n : n + _PIECE_BYTES]), at + n) for n in pieces])
 
 
 def _duplicate(where: str | None) -> DuplicateKey:

@@ -28,8 +28,8 @@ from gateway.core.events import (
 )
 from gateway.core.outcome import Observed
 from gateway.core.prompt import Json, Prompt
+from gateway.dialects.limits import TooDeep
 from gateway.dialects.relay import ClientSide, Road
-from gateway.dialects.splice import TooDeep
 from gateway.dialects.sse import Frame, Malformed, parse
 from gateway.dialects.watch import Seen, document_of
 

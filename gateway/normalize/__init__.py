@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.dialects.parts import Part
+from gateway.core.part import Part
 from gateway.dialects.splice import Spans, splice
 from gateway.normalize.billing import client_billing
 from gateway.normalize.first_form import first_form

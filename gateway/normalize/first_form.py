@@ -6,7 +6,7 @@ the tools and of keys too. Whatever a client sends consistently is therefore nev
 """
 from __future__ import annotations
 
-from gateway.dialects.parts import marked
+from gateway.dialects.marking import marked
 from gateway.normalize.memory import Memory, Session
 from gateway.normalize.view import Change, Unreadable, View
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.core.part import Part
 from gateway.dialects import splice
-from gateway.dialects.parts import Part, marked, role_of
+from gateway.dialects.parts import role_of
 from gateway.normalize.view import Change, Unreadable, View
 
 _ROLES = frozenset({"system", "developer"})
@@ -29,7 +30,7 @@ def instructions(view: View) -> Iterator[Instruction]:
     """Texts ahead of the conversation that carry no marker of the client's. Raises `Unreadable`."""
     for part in view.parts[: view.talk.last or len(view.parts)]:
         instructs = part.field in _FIELDS or (part.field in ("messages", "input") and role_of(view.body, part) in _ROLES)
-        if instructs and not marked(view.body[part.start:part.end]):
+        if instructs and not part.block.marked:
             yield from _texts(view.body, part)
 
 

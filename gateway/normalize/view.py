@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from gateway.dialects.parts import Conversation, Part, parts
+from gateway.core.part import Part
+from gateway.dialects.parts import Conversation, parts
 from gateway.dialects.splice import Edit, Spans, shifted, splice
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from gateway.core.errors import BadRequest
+from gateway.core.part import Part
 from gateway.core.patterns import units
 from gateway.dialects import splice
-from gateway.dialects.parts import Part, marked, role_of, unmarked
+from gateway.dialects.parts import role_of
 from gateway.normalize.apps import volatile
 from gateway.normalize.memory import Memory, Session
 from gateway.normalize.system import Instruction, encoded, instructions, replaced
@@ -61,7 +62,7 @@ def _placed(memory: Memory, session: Session, view: View, text: str) -> Iterator
     named, last = sha256(view.domain.encode("utf-8", "replace")), ""
     talk = view.parts[view.talk.first :]
     for part in talk:
-        named.update(unmarked(view.body[part.start:part.end]))
+        named.update(part.block.name.to_bytes(8))
         where = named.digest()[:16]
         known = session.placed.get(where)
         news = part is talk[-1] and text and text != (known or last)
@@ -89,7 +90,7 @@ def _behind(view: View, part: Part, text: str) -> Change | None:
         name = "output"
     start, end = places.get(name, (0, 0))
     path = f"{part.path}/{name}"
-    if body.startswith(b'"', start) and start and not marked(body[part.start:part.end]):
+    if body.startswith(b'"', start) and start and not part.block.marked:
         return path, end - 1, end - 1, encoded(said)[1:-1]
     if role != "user" or not body.startswith(b"[", start) or not start:
         return None

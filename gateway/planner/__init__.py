@@ -200,15 +200,19 @@ class Planner:
             return base
         base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
         stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
-        alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
-        if rates.automatic_read is not None and under_way and held_place < 0 and waited_s <= lives[0]:
-            return alone  # it is in the automatic cache, which a prompt with marks does not read
+        if rates.automatic_read is not None and held_place < 0:
+            alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
+            alone = replace(alone, saving_usd=(1.0 - rates.automatic_read) * rates.input_usd)
+            if (under_way and waited_s <= lives[0]) or self.writer(alone):
+                return alone  # it is there, or about to be, and a prompt with marks does not read it
+        else:
+            alone = base
         if rules.lifetime_field:
             long = rates if under_way else replace(rates, writes=rates.writes[:1])  # of an opening most never comes again
             return _lifetime(stored, segments, held_place, long, rules, base)
         choice = least(segments, held_place, rates, reach)
         if choice.last < 0 and rates.automatic_read is not None:
-            return replace(alone, saving_usd=(1.0 - rates.automatic_read) * rates.input_usd)
+            return alone
         if own.parts:
             reached = [n for n, each in enumerate(found) if each.part <= max(own.parts)]
             choice = replace(choice, last=max(choice.last, *reached[-1:]))
@@ -266,12 +270,14 @@ def _clients_own(page: Page, rules: CacheRules) -> Own | None:
     if "prompt_cache_options" in page.spans:
         return None
     mark = b'"%s"' % (rules.mark or "").encode()
+    if rules.mark in page.spans:
+        return None
     if not page.marked or rules.mark is None or mark not in page.body:
         return Own(free=rules.most_marks)
     free = rules.most_marks - page.body.count(mark)
-    if rules.ends_are_marked or rules.mark in page.spans or free <= 0:
+    if rules.ends_are_marked or free <= 0:
         return None
-    parts = [n for n, part in enumerate(page.parts) if mark in page.body[part.start : part.end]]
+    parts = [n for n, part in enumerate(page.parts) if part.block.marked and mark in page.body[part.start : part.end]]
     long = [n for n in parts if _LONG.search(page.body, page.parts[n].start, page.parts[n].end)]
     return Own(parts, free, max(long, default=-1)) if parts else None
 
@@ -347,7 +353,7 @@ def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, own: Own) -
 
 
 def _edit(page: Page, place: Place, mark: bytes) -> Edit | None:
-    start, end, name, _ = page.parts[place.part]
+    start, end, name, _, _ = page.parts[place.part]
     span = (start, end)
     if place.kind == "tools":
         return marks.on_last_tool(page.body, span, mark) if page.dialect == "anthropic_messages" else None

@@ -71,6 +71,8 @@ _TABLE = (
     _Row(("openai", "azure", "mistral", "fireworks"), ("*",), ("openai_chat", "openai_responses"), CacheRules(
         lives={"auto": 600.0}, key=True, writes_wait=True)),
     _Row(("x-ai", "xai"), ("*",), ("openai_responses",), CacheRules(lives={"auto": 600.0}, key=True)),
+    _Row(("google", "gemini"), ("gemini*",), ("openai_chat",), CacheRules(
+        lives={"auto": 300.0}, minimum_tokens=2048, writes_wait=True)),
     _Row(("qwen", "dashscope"), ("*",), ("openai_chat",), CacheRules(
         mark=MARK, lives={"5m": 300.0}, automatic_read=True, explicit_tier="explicit", writes_wait=True)),
     _Row(("moonshot", "moonshotai", "kimi"), ("kimi-k3*",), ("openai_chat",), CacheRules(

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from gateway.dialects.parts import Part, role_of
+from gateway.core.part import Part
+from gateway.dialects.parts import role_of
 from gateway.dialects.splice import Span
 from gateway.planner import marks
 
@@ -114,13 +115,19 @@ def _after(page: Page, kind: str, part: int) -> Place:
 def _inside(page: Page, kind: str, part: int) -> list[Place]:
     """Before the last block of a message that has several."""
     start, end = page.parts[part][:2]
-    value = marks.content(page.body, (start, end))
-    if value is None or not page.body.startswith(b"[", value[0]):
+    blocks, cut = inner(page.body, page.parts[part])
+    if blocks < 2:
         return []
-    blocks = marks.blocks(page.body, value)
-    if len(blocks) < 2:
-        return []
-    cut = blocks[-2][1]
     before = page.keys[part - 1].to_bytes(8) if part else page.root.encode("utf-8", "replace")
-    key = int.from_bytes(blake2b(before + page.body[start:cut], digest_size=8).digest())
-    return [Place(kind, part, page.ends[part] - (end - cut), key, len(blocks) - 2)]
+    key = int.from_bytes(blake2b(before + page.body[start : start + cut], digest_size=8).digest())
+    return [Place(kind, part, page.ends[part] - (end - start - cut), key, blocks - 2)]
+
+
+def inner(body: bytes, part: Part) -> tuple[int, int]:
+    """How many blocks a message's content has, and where in the message the last but one ends."""
+    block = part.block
+    if block.inner is None:
+        value = marks.content(body, (part.start, part.end))
+        found = marks.blocks(body, value) if value is not None else []
+        block.inner = (len(found), found[-2][1] - part.start if len(found) > 1 else 0)
+    return block.inner

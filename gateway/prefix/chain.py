@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from gateway.dialects.parts import MARKERS, Part, unmarked
+from gateway.core.part import Part
 
 _KEY_BYTES, _SPARE_BITS = 8, 4
-_NAMES = [marker[1:] for marker in MARKERS]
 
 
 class Chain(msgspec.Struct, frozen=True):
     """`keys[k]` names the prompt up to and including part k, `ends[k]` is its length in bytes.
 
-    A key is 60 bits of SHA-256: as small as Python keeps a number, and wide enough for an index of millions, where a
-    clash makes one wrong forecast. `session` names the conversation, in all of its turns.
+    A key is 60 bits of a digest: as small as Python keeps a number, and wide enough for an index of millions, where a clash
+    makes one wrong forecast. `session` names the conversation, in all of its turns.
     """
 
     keys: tuple[int, ...]
@@ -32,26 +31,29 @@ class Chain(msgspec.Struct, frozen=True):
     parts: Sequence[Part] = ()
     """Where the parts stand in the body that the chain was made of."""
     marked: bool = False
-    """Whether markers of the client's may stand in that body."""
+    """Whether markers of the client's stand in them."""
+
+    @property
+    def names(self) -> tuple[int, ...]:
+        """Of the parts, wherever they stand."""
+        return tuple([part.block.name for part in self.parts])
 
 
-def chain(domain: str, model: str, body: bytes, parts: Sequence[Part], session: bytes = b"") -> Chain:
-    """O(bytes); SHA-256, since processors have it in hardware."""
+def chain(domain: str, model: str, parts: Sequence[Part], session: bytes = b"") -> Chain:
+    """O(parts): their bytes have names already."""
     running = _root(domain, model).copy()
     update, digest, number = running.update, running.digest, int.from_bytes
-    keys, ends, total = [], [], 0
-    suspicious = any([body.rfind(name) >= 0 for name in _NAMES])    # the quickest scan for so much that is seldom there
-    for start, end, _, _ in parts:
-        value = b"\0" + body[start:end]
-        if suspicious:
-            value = unmarked(value)
-        update(value)
-        total += len(value) - 1
-        keys.append(number(digest()[:_KEY_BYTES]) >> _SPARE_BITS)
+    keys, ends, total, marked = [], [], 0, False
+    for part in parts:
+        block = part.block
+        update(block.name.to_bytes(_KEY_BYTES))
+        keys.append(number(digest()) >> _SPARE_BITS)
+        total += block.bare
         ends.append(total)
-    return Chain(tuple(keys), tuple(ends), session.hex(), parts, suspicious)
+        marked = marked or block.marked
+    return Chain(tuple(keys), tuple(ends), session.hex(), parts, marked)
 
 
 @lru_cache(4_096)
 def _root(domain: str, model: str) -> Any:
-    return sha256(f"{domain}\0{model}\0".encode("utf-8", "replace"))
+    return blake2b(f"{domain}\0{model}\0".encode("utf-8", "replace"), digest_size=_KEY_BYTES)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.dialects.parts import Part, role_of, unmarked
+from gateway.core.part import Part
+from gateway.dialects.marking import unmarked
+from gateway.dialects.parts import role_of
 from gateway.prefix.chain import Chain
 from gateway.prefix.difference import Difference, between
 from gateway.prefix.history import USUAL, History, Talk, split_tools
@@ -50,7 +52,7 @@ def explain(
     """None where nothing was missed: what was there was read, or nothing like this was sent before."""
     if not chain.parts or tokens <= 0:
         return None
-    ids = history.ids(domain, chain, body)
+    ids = chain.names
     sizes = [part.end - part.start for part in chain.parts]
     earlier = _nearest(history, domain, chain, body, ids, sizes)
     if earlier is None:

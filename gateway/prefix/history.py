@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.core.errors import BadRequest
 from gateway.dialects import splice
-from gateway.dialects.parts import unmarked
+from gateway.dialects.marking import unmarked
 from gateway.prefix.chain import Chain
 from gateway.prefix.outline import Outline, outline, part_id
 
@@ -67,21 +67,12 @@ class History:
     def __len__(self) -> int:
         return len(self._talks)
 
-    def ids(self, domain: str, chain: Chain, body: bytes) -> tuple[int, ...]:
-        """Names of a prompt's parts; those that its conversation had before are not hashed again."""
-        known = self._talks.get((domain, chain.session))
-        same = 0
-        if known is not None:
-            most = min(len(known.keys), len(chain.keys))
-            same = next((n for n in range(most) if known.keys[n] != chain.keys[n]), most)
-        return (*(known.ids[:same] if known else ()), *[part_id(unmarked(body[p.start:p.end])) for p in chain.parts[same:]])
-
     def note(self, domain: str, chain: Chain, model: str, body: bytes, *, pool: str, at_us: int, tokens: int) -> None:
         """Keeps an answered prompt, and what of it is new."""
         parts = chain.parts
         if not self.max_bytes or not parts:
             return
-        ids, key = self.ids(domain, chain, body), (domain, chain.session)
+        ids, key = chain.names, (domain, chain.session)
         for part, name in zip(parts, ids, strict=True):
             if (domain, name) not in self._outlines:
                 self._keep(domain, name, unmarked(body[part.start:part.end]), part.field)

@@ -21,6 +21,8 @@ from gateway.budgets import Account, BudgetRule, Payer, Refused, Spent, StoreAwa
 from gateway.budgets.redis import RedisBudgets
 from gateway.redis_link import Link, address
 
+_OPENING_S = 4.0
+
 
 def accounts(limit: int) -> list[Account]:
     payer = Payer(team="alpha", key_id="k1")
@@ -41,6 +43,7 @@ class Replica:
         self.chance = random.Random(how.get("seed", os.getpid()))
         self.counts: Counter[str] = Counter()
         self.waits_ms: list[float] = []
+        self.began = time.perf_counter()
         self.out = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.accounts = accounts(how["limit"])
         link = Link(address(how["url"]), timeout_s=how.get("timeout_s", 0.25))
@@ -83,7 +86,8 @@ class Replica:
             self.counts["away"] += 1
             return
         finally:
-            self.waits_ms.append((time.perf_counter() - began) * 1e3)
+            if began - self.began > _OPENING_S:     # a store that is empty opens after two seconds
+                self.waits_ms.append((time.perf_counter() - began) * 1e3)
         await asyncio.sleep(0.002)
         if self.chance.random() < self.how.get("abandon", 0.05):
             self.counts["abandoned"] += 1  # as if it had been killed between HOLD and OPEN

@@ -3,6 +3,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from gateway import dialects
 from gateway.dialects import anthropic_messages, sse
 
 
@@ -11,7 +12,7 @@ from gateway.dialects import anthropic_messages, sse
 ])
 def test_sketch(body: bytes, expected: tuple[bool, int | None]) -> None:
     """Usage always comes in this dialect; a limit of 0 (it warms a cache) is a limit."""
-    found = anthropic_messages.sketch(body)
+    found = dialects.read(anthropic_messages.NAME, body)
     assert (found.stream, found.max_output_tokens) == expected
     assert found.wants_usage
 

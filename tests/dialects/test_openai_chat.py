@@ -5,12 +5,13 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway import dialects
 from gateway.core.errors import BadRequest
 from gateway.dialects import openai_chat
 
 
 def sketch(**fields: Any) -> Any:
-    return openai_chat.sketch(orjson.dumps({"model": "m", "messages": [], **fields}))
+    return dialects.read(openai_chat.NAME, orjson.dumps({"model": "m", "messages": [], **fields}))
 
 
 @pytest.mark.parametrize(("fields", "expected"), [
@@ -30,7 +31,7 @@ def test_sketch(fields: dict[str, Any], expected: tuple[Any, ...]) -> None:
 def test_stream_options_are_checked(options: bytes, param: str) -> None:
     """A key twice inside is refused too, for we read there."""
     with pytest.raises(BadRequest) as caught:
-        openai_chat.sketch(b'{"model":"m","messages":[],"stream":true,"stream_options":' + options + b"}")
+        dialects.read(openai_chat.NAME, b'{"model":"m","messages":[],"stream":true,"stream_options":' + options + b"}")
     assert caught.value.param == param
 
 
@@ -42,7 +43,7 @@ def test_stream_options_are_checked(options: bytes, param: str) -> None:
 def test_usage_is_asked_for_in_place(options: bytes, asked: bytes) -> None:
     """What else stands in the options stays as it was."""
     body = b'{"model":"m","messages":[],"stream":true' + options + b"}"
-    assert openai_chat.usage_asked(body, openai_chat.sketch(body).spans) == asked
+    assert openai_chat.usage_asked(body, dialects.read(openai_chat.NAME, body).spans) == asked
 
 
 def test_our_ping_is_one_comment_line() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway import dialects
 from gateway.core.errors import BadRequest
 from gateway.core.prompt import Prompt
 from gateway.core.usage import TokenUsage
@@ -30,9 +31,9 @@ def test_it_is_never_translated() -> None:
 
 def test_a_request_needs_model_and_input() -> None:
     """The error names what is missing."""
-    assert openai_embeddings.sketch(b'{"model":"m","input":"x","stream":true}').stream is False
+    assert dialects.read(openai_embeddings.NAME, b'{"model":"m","input":"x","stream":true}').stream is False
     assert openai_embeddings.usage_asked(b"{}", {}) is None
     for body, param in ((b'{"input":"x"}', "model"), (b'{"model":"m"}', "input")):
         with pytest.raises(BadRequest) as caught:
-            openai_embeddings.sketch(body)
+            dialects.read(openai_embeddings.NAME, body)
         assert caught.value.param == param

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import dialects
 from gateway.core.errors import BadRequest, UpstreamError
 from gateway.core.usage import TokenUsage
 from gateway.dialects import openai_responses, sse
@@ -97,8 +98,8 @@ def test_an_error_in_a_stream_is_one_for_sdks_and_for_those_who_read_types() -> 
 
 def test_sketch() -> None:
     """The limit has another name here, and the input may be text."""
-    found = openai_responses.sketch(b'{"model":"m","input":"hi","max_output_tokens":9,"stream":true}')
+    found = dialects.read(openai_responses.NAME, b'{"model":"m","input":"hi","max_output_tokens":9,"stream":true}')
     assert (found.model, found.max_output_tokens, found.stream, found.wants_usage) == ("m", 9, True, True)
-    assert openai_responses.sketch(b'{"model":"m","previous_response_id":"resp_1"}').previous_id == "resp_1"
+    assert dialects.read(openai_responses.NAME, b'{"model":"m","previous_response_id":"resp_1"}').previous_id == "resp_1"
     with pytest.raises(BadRequest):
-        openai_responses.sketch(b'{"model":"m","previous_response_id":1}')
+        dialects.read(openai_responses.NAME, b'{"model":"m","previous_response_id":1}')

@@ -68,6 +68,43 @@ def test_items_finds_every_element(value: list[Any], layout: tuple[str, str, str
     assert [json.loads(body[a:b]) for a, b in splice.items(body, *splice.spans(body)["a"])] == value
 
 
+@given(OBJECTS, LAYOUTS)
+def test_one_pass_finds_the_same(value: dict[str, Any], layout: tuple[str, str, str, str, bool]) -> None:
+    """Places of values and of elements, or it says that it cannot tell."""
+    if any("\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False)):
+        return
+    body = written(value, layout)
+    found = splice.spread(body)
+    huge = any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in value.values())
+    assert found is not None or huge
+    if found is not None:
+        places, lists = found
+        assert places == splice.spans(body)
+        assert lists == {
+            key: [(a, b, body[a:b]) for a, b in splice.items(body, *places[key])] for key, each in value.items() if isinstance(each, list)
+        }
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), VALUES), min_size=2, max_size=5), LAYOUTS)
+def test_one_pass_is_not_deceived(members: list[tuple[str, Any]], layout: tuple[str, str, str, str, bool]) -> None:
+    """Where a key stands twice, whatever the values, it does not tell."""
+    if any("\ud800" <= c <= "\udfff" for c in json.dumps(members, ensure_ascii=False)):
+        return
+    _, comma, colon, _, ascii_only = layout
+    inner = f"{comma},{comma}".join(f'"{key}"{colon}:{colon}{json.dumps(each, ensure_ascii=ascii_only)}' for key, each in members)
+    body = f"{{{comma}{inner}{comma}}}".encode()
+    twice = len({key for key, _ in members}) < len(members)
+    assert splice.spread(body) is None or not twice
+
+
+@pytest.mark.parametrize("body", [
+    b'{"a":{},"b":{"k":1},"a":{"x":[],"b":{"k":1}}}', b'{"a":[1],"b":2,"a":[]}', b'{"a":[],"b":2,"a":[1]}', b'{"a":[12],"a":[1]}',
+    b'{"a":{"k":1,"k":2}}', b'{"a":1', b"[1]", b'{"a":NaN}', b'{"a":"' + b"x" * 70_000 + b'"}',
+])  # fmt: skip
+def test_one_pass_leaves_to_others_what_it_cannot_tell(body: bytes) -> None:
+    assert splice.spread(body) is None
+
+
 def test_items_of_no_array() -> None:
     """A string has no elements."""
     assert splice.items(b'"abc"', 0, 5) == []
@@ -99,7 +136,7 @@ def test_items_of_no_array() -> None:
 def test_a_body_that_cannot_be_trusted_is_refused(body: bytes, code: str) -> None:
     """Every such body is a 400 with a code of its own, never an exception of a parser."""
     with pytest.raises(BadRequest) as caught:
-        splice.spans(body)
+        splice.checked(body)
     assert caught.value.code == code
 
 
@@ -111,7 +148,7 @@ def test_a_body_that_cannot_be_trusted_is_refused(body: bytes, code: str) -> Non
 ])
 def test_deep_is_counted_outside_of_text(body: bytes) -> None:
     """64 levels are allowed, and brackets in strings or side by side are none."""
-    assert list(splice.spans(body)) == ["a"]
+    assert list(splice.checked(body)) == ["a"]
 
 
 def test_the_place_is_named() -> None:

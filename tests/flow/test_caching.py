@@ -134,7 +134,7 @@ def burst(gateway: Gateway, providers: Providers, provider: str, bodies: list[Js
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("provider", ["anthropic", "openai-5.6", "openai", "kimi"])
+@pytest.mark.parametrize("provider", ["anthropic", "openai-5.6", "openai", "kimi", "qwen", "gemini"])
 def test_ten_calls_with_a_cold_prefix_in_common_pay_for_it_once(gateway: Gateway, providers: Providers, provider: str, stream: bool) -> None:
     """50,000 tokens: one write, nine reads."""
     prefix = f"{provider} {stream} " + "toll road " * 20_000

@@ -344,3 +344,26 @@ def test_a_model_without_a_price_is_refused_where_money_counts(upstream: Upstrea
         assert answer.status_code == 403
         assert "price" in answer.json()["error"]["message"]
         assert site.requests == []
+
+
+def test_a_canary_that_costs_more_is_rolled_back_while_calls_come(upstream: Upstream, tmp_path: Path) -> None:
+    """Half of the calls go where the canary says, until it is plain that they cost twice as much; then none, and the file that is
+    live decides all. A changed file is a new trial."""
+    cheap, dear = upstream.site(f"{tmp_path.name}-cheap"), upstream.site(f"{tmp_path.name}-dear")
+    for site in (cheap, dear):
+        site.says(whole(chat_answer()))
+    backends = {
+        "cheap": backend(cheap, models=["m-two"]),
+        "dear": backend(dear, models=["m-two"], lanes={"fast": {"service_tier": "priority"}}),
+    }
+    canary = {**PLAIN, "team": "plain", "mode": "canary", "canary": {"share": 0.5, "min_calls": 10},
+              "classes": {"standard": {"lanes": ["fast"]}}}  # fmt: skip
+    with Gateway(tmp_path, {"backends": backends}, {"plain": PLAIN, "plain-new": canary}) as gateway:
+        answers = [gateway.chat(chat_body("m-two")) for _ in range(60)]
+        assert {answer.status_code for answer in answers} == {200}
+        lanes = [answer.headers["x-tollway-backend"] for answer in answers]
+        assert 10 <= lanes.count("dear") <= 35
+        assert set(lanes[-10:]) == {"cheap"}, "rolled back"
+        assert next(iter(gateway.asgi.services.trials.rolled_back.values())).startswith("a call costs")
+        write_policy(tmp_path, "plain-new", {**canary, "description": "again"})
+        until(lambda: gateway.chat(chat_body("m-two")).headers["x-tollway-backend"] == "dear", "the new trial")

@@ -274,3 +274,12 @@ def test_a_process_that_cannot_start_ends(tmp_path: Path, site: Site) -> None:
     """It does not hang, and what it printed is the message."""
     with pytest.raises(NotStarted, match="default_class"):
         Process(tmp_path, {"backends": {"b": backend(site)}}, {"plain": "team: plain\ndefault_clas: batch\n"})
+
+
+def test_it_does_not_open_itself_to_the_network_without_a_key_of_the_operators(tmp_path: Path, site: Site) -> None:
+    """T19: on an address that others can reach it wants an admin key that somebody chose."""
+    write_files(tmp_path, {"backends": {"b": backend(site)}}, {"plain": PLAIN})
+    argv = ["serve", "--config", str(tmp_path / "tollway.yaml"), "--host", "0.0.0.0", "--port", str(free_port())]
+    status, said = command(*argv, env={"PROVIDER_KEY": "sk-x"})
+    assert status == 1
+    assert "admin key" in said

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,21 @@ def _body(content: str, **options: Any) -> dict[str, Any]:
         "temperature": 0,
         "max_tokens": 24,
     } | options
+
+
+def test_a_call_waits_while_the_model_loads(model_path: Path) -> None:
+    """Sent to the inherited socket before the engine's process has begun, it is answered like any other."""
+    command = [sys.executable, "-m", "inference.server", "--kv-tokens", "1024", "--threads", "1", "--listen-fd"]
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        early = pool.submit(_post, f"http://127.0.0.1:{listener.getsockname()[1]}", _body("Hello", max_tokens=2))
+        process = subprocess.Popen(
+            [*command, str(listener.fileno())], pass_fds=(listener.fileno(),), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            assert early.result(150)["usage"]["completion_tokens"] == 2
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -35,3 +35,35 @@ def test_slots_of_a_conversation_stay_as_they_were() -> None:
     assert found == [True]
     assert volatile(app, ["customer 9\n"], frozenset())[0] == [False]
     assert volatile(app, ["customer 9\n"], slots)[0] == [True]
+
+
+RULES = ["You help.\n", "Be kind.\n", "\n"]
+
+
+def talk(app: App, *last: str) -> list[list[bool]]:
+    """One conversation whose prompt ends with another line in each turn; which lines of each turn are volatile."""
+    found, slots = volatile(app, [*RULES, last[0]], None)
+    return [found, *[volatile(app, [*RULES, line], slots)[0] for line in last[1:]]]
+
+
+def test_a_line_that_changes_within_conversations_is_volatile_in_the_next_one() -> None:
+    """Whatever it says; the conversation in which it was learnt goes on as it began."""
+    app = App()
+    assert talk(app, "Be brief.", "Think first.", "Hurry up.", "Be careful.") == [[False] * 4] * 4
+    assert talk(app, "Take a break.", "Go on.") == [[False, False, False, True]] * 2
+
+
+def test_a_line_that_differs_between_conversations_only_is_not() -> None:
+    app = App()
+    for name in ("Ann", "Bob", "Cid", "Dan", "Eve"):
+        assert talk(app, f"Your user is {name}.", f"Your user is {name}.") == [[False] * 4] * 2
+
+
+def test_a_prompt_that_grows_is_not() -> None:
+    app = App()
+    for n in range(3):
+        lines = [*RULES, f"Note of {'abc'[n]}.\n"]
+        _, slots = volatile(app, lines, None)
+        for word in ("one", "two", "three", "four", "five"):
+            lines = [*lines, f"Also {word} {'xyz'[n]}.\n"]
+            assert not any(volatile(app, lines, slots)[0])

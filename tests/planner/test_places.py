@@ -16,8 +16,8 @@ def page(body: dict[str, Any], dialect: str, *, tools_last: bool = False) -> Pag
         body = {**{k: v for k, v in body.items() if k != "tools"}, "tools": body["tools"]}
     raw = orjson.dumps({"model": "m", "max_tokens": 1, **body})
     sketch = dialects.read(dialect, raw)
-    parts = dialects.parts(dialect, raw, sketch)
-    links = chain("t", "m", raw, parts)
+    parts = sketch.parts
+    links = chain("t", "m", parts)
     return Page(dialect=dialect, body=raw, spans=sketch.spans, parts=parts, keys=links.keys, ends=links.ends, root="t m")
 
 

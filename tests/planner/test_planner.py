@@ -36,8 +36,8 @@ def planner() -> Planner:
 
 def page(body: bytes, dialect: str) -> Page:
     sketch = dialects.read(dialect, body)
-    parts = dialects.parts(dialect, body, sketch)
-    links = chain("team", sketch.model, body, parts)
+    parts = sketch.parts
+    links = chain("team", sketch.model, parts)
     return Page(dialect=dialect, body=body, spans=sketch.spans, parts=parts, keys=links.keys, ends=links.ends, root="t m")
 
 

@@ -8,26 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import dialects
-from gateway.dialects.parts import Part, conversation
+from gateway.core.part import Part
+from gateway.dialects.blocks import fresh
+from gateway.dialects.parts import conversation
 from gateway.prefix.chain import Chain, chain
 
 PARTS = st.lists(st.binary(max_size=8), max_size=8)
 
 
 def of(parts: list[bytes], domain: str = "team", model: str = "m") -> Chain:
-    body, places = b"", []
-    for n, part in enumerate(parts):
-        places.append(Part(len(body), len(body) + len(part), "messages", n))
-        body += part
-    return chain(domain, model, body, places)
+    return chain(domain, model, [Part(0, len(part), "messages", n, fresh(part)) for n, part in enumerate(parts)])
 
 
 def sent(dialect: str, request: dict[str, object], domain: str = "team") -> Chain:
     """The chain of a request as a client sends it."""
     body = json.dumps(request).encode()
-    sketch = dialects.read(dialect, body)
-    parts = dialects.parts(dialect, body, sketch)
-    return chain(domain, "m", body, parts, conversation(domain, "m", body, parts).id)
+    parts = dialects.read(dialect, body).parts
+    return chain(domain, "m", parts, conversation(domain, "m", body, parts).id)
 
 
 @given(PARTS, PARTS)
@@ -77,7 +74,7 @@ def test_markers_are_no_part_of_a_prefix() -> None:
 def test_parts_stand_in_rendered_order(dialect: str, request_: dict[str, object], fields: list[str]) -> None:
     """Settings, tools, system, messages, wherever they stand in the body."""
     body = json.dumps({**request_, "model": "m"}).encode()
-    parts = dialects.parts(dialect, body, dialects.read(dialect, body))
+    parts = dialects.read(dialect, body).parts
     assert [part.field for part in parts] == fields
     for part in parts:
         json.loads(body[part.start:part.end])
@@ -104,7 +101,7 @@ def test_a_conversation_keeps_its_name() -> None:
 def test_dialects_see_when_a_conversation_is_under_way() -> None:
     def under_way(dialect: str, **request: object) -> tuple[int, int, bool]:
         body = json.dumps({"model": "m", "max_tokens": 1, **request}).encode()
-        parts = dialects.parts(dialect, body, dialects.read(dialect, body))
+        parts = dialects.read(dialect, body).parts
         found = conversation("t", "m", body, parts)
         return found.first, found.last, found.under_way
 

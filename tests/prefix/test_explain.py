@@ -20,8 +20,8 @@ RULES = "You are a careful helper of the harbour office.\nKeep to the manual.\nS
 
 def made(request: dict[str, Any], domain: str, dialect: str) -> tuple[Chain, bytes]:
     body = json.dumps({"model": "m", "max_tokens": 9, **request}).encode()
-    parts = dialects.parts(dialect, body, dialects.read(dialect, body))
-    return chain(domain, "m", body, parts, conversation(domain, "m", body, parts).id), body
+    parts = dialects.read(dialect, body).parts
+    return chain(domain, "m", parts, conversation(domain, "m", body, parts).id), body
 
 
 def note(history: History, request: dict[str, Any], domain: str = "team", dialect: str = "openai_chat") -> None:

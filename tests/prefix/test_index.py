@@ -117,7 +117,7 @@ def test_an_entry_is_as_small_as_it_is_said_to_be() -> None:
 def long_talk(system: str, said: str) -> tuple[bytes, Chain]:
     messages = [{"role": "system", "content": system}, {"role": "user", "content": said}]
     body = json.dumps({"model": "m", "messages": messages}).encode()
-    return body, chain("team", "m", body, dialects.parts("openai_chat", body, dialects.read("openai_chat", body)))
+    return body, chain("team", "m", dialects.read("openai_chat", body).parts)
 
 
 SHARED = "You are the keeper of the toll house. Be brief, be kind, and never let anybody pass for nothing. "

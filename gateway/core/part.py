@@ -1,0 +1,45 @@
+"""The parts of a prompt: where each stands in the body, and what is known of its bytes wherever they stand."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class Block(msgspec.Struct, eq=False, gc=False):
+    """What the bytes of a part say, whoever sends them. What may be None is found when it is first asked for."""
+
+    name: int
+    """60 bits of SHA-256 of the bytes without the client's markers: as small as Python keeps a number, and wide enough for
+    millions."""
+    size: int
+    """Bytes."""
+    bare: int
+    """Bytes without the client's markers."""
+    marked: bool
+    """Whether it has such markers."""
+    role: str | None = None
+    """As a message."""
+    said: bytes | None = None
+    """Names what a message says."""
+    inner: tuple[int, int] | None = None
+    """Of a message with a list of blocks: how many, and where in it the last but one ends."""
+    content_fetches: bool | None = None
+    """Whether its content names an address to fetch."""
+    fetches: bool | None = None
+    """Whether anything in it does."""
+
+
+class Part(NamedTuple):
+    """`field` is its top-level field, `item` its place in that field's list, -1 for the whole value."""
+
+    start: int
+    end: int
+    field: str
+    item: int
+    block: Block
+
+    @property
+    def path(self) -> str:
+        """As a JSON Pointer."""
+        return f"/{self.field}" if self.item < 0 else f"/{self.field}/{self.item}"
