@@ -41,6 +41,7 @@ def main() -> None:
         return
     if viewer is not None:
         pages = [st.Page(_nothing, title=title, icon=icon, url_path=title.lower()) for title, (_, icon) in PAGES.items()]
+        st.session_state["pages"] = {page.title: page for page in pages}
         show(st.navigation(pages).title, viewer)
 
 
@@ -55,7 +56,7 @@ def show(title: str, viewer: Viewer) -> None:
         if viewer.team is not None:
             st.caption("Signed in as")
             st.text(f"{viewer.name} ({viewer.team}{f', {viewer.project}' if viewer.project else ''})")
-        if "secret" in st.session_state:
+        if login.signed_in():
             st.button("Sign out", on_click=login.logout)
     filters.remember()
     every = RETRY_S if st.session_state.get("away") else REFRESH_S if filters.live() else None

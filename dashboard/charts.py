@@ -14,6 +14,7 @@ from altair.utils.schemapi import disable_debug_mode
 
 from dashboard import format
 from dashboard.data import Bar, Quantiles, Row
+from dashboard.view import NONE
 
 disable_debug_mode()        # a chart is held against the schema once, when it is drawn, not each of its parts too
 
@@ -39,7 +40,7 @@ def colours(dimension: str, names: Sequence[str]) -> alt.Scale:
 
 
 def name(value: str | None) -> str:
-    return "(none)" if value is None else value
+    return NONE if value is None else value
 
 
 def _time(ticks: Sequence[str]) -> alt.X:

@@ -5,8 +5,11 @@ so nobody is given another's answer.
 """
 from __future__ import annotations
 
+import json
 import os
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +19,16 @@ import streamlit as st
 from gateway.access.keys import digest, key_id
 from gateway.ledger import budget_use, reports
 from gateway.ledger.budget_use import Limit, Use
+from gateway.ledger.days import month_range
 from gateway.ledger.misses import Cause
 from gateway.ledger.reports import (
     BadQuery,
     Bar,
     Extent,
+    Late,
     LedgerUnavailable,
     Of,
+    Person,
     Quantiles,
     Reports,
     Row,
@@ -40,9 +46,11 @@ __all__ = [
     "BadQuery",
     "Bar",
     "Extent",
+    "Late",
     "LedgerUnavailable",
     "Limit",
     "Of",
+    "Person",
     "Quantiles",
     "Row",
     "Slice",
@@ -52,22 +60,28 @@ __all__ = [
     "Viewer",
     "Waits",
     "alerts",
+    "backtests",
     "call",
     "call_list",
     "day_range",
     "decisions",
     "extent",
     "instant",
+    "late",
     "limits",
     "micros",
     "misses",
+    "month",
     "now_us",
+    "person",
     "rolled",
     "run",
     "run_calls",
+    "run_trace",
     "runs",
     "savings", "spend",
     "status",
+    "test_alerts",
     "uses",
     "values",
     "verify",
@@ -75,6 +89,8 @@ __all__ = [
 ]  # fmt: skip
 
 KEEP_S = 4
+LATEST_MISSES, LATEST_ENTRIES = 5_000, 20_000
+"""What reads single entries reads so many of the latest, however large the ledger is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,11 @@ class Viewer:
 
 def now_us() -> int:
     return time.time_ns() // 1_000
+
+
+def month(tz: str, at_us: int) -> tuple[int, int]:
+    """Beginning and end of the calendar month that holds an instant."""
+    return month_range(tz, at_us)
 
 
 def database_url() -> str:
@@ -164,18 +185,19 @@ def decisions(part: Slice, limit: int) -> list[dict[str, Any]]:
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
-def _misses(url: str, part: Slice) -> list[Cause]:
-    return _reports(url).misses(part)
+def _misses(url: str, part: Slice) -> tuple[list[Cause], Slice]:
+    latest = _reports(url).latest_misses(part, LATEST_MISSES)
+    return _reports(url).misses(latest), latest
 
 
-def misses(part: Slice) -> list[Cause]:
-    """What missed prefixes cost, by cause, the dearest first."""
+def misses(part: Slice) -> tuple[list[Cause], Slice]:
+    """What missed prefixes cost, by cause, the dearest first; and the end of the slice that they are from."""
     return _misses(database_url(), part)
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
 def _savings(url: str, part: Slice) -> list[Saving]:
-    return _reports(url).savings(part)
+    return _reports(url).savings(part, LATEST_ENTRIES)
 
 
 def savings(part: Slice) -> list[Saving]:
@@ -228,17 +250,58 @@ def _uses(url: str, limits: tuple[Limit, ...]) -> list[Use]:
     return budget_use.uses(_reports(url), limits, now_us())
 
 
+def late(part: Slice) -> list[Late]:
+    """First tokens that came after their class's deadline, as the policies in force have it."""
+    told = status()
+    deadlines = {(d["team"], d["class"]): float(d["first_token_ms"]) for d in told[0].get("deadlines", [])} if told else {}
+    return _late(database_url(), part, tuple(deadlines.items()))
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=64, show_spinner=False)
+def _late(url: str, part: Slice, deadlines: tuple[tuple[tuple[str, str], float], ...]) -> list[Late]:
+    return _reports(url).late(dict(deadlines), part) if deadlines else []
+
+
 def uses(limits: tuple[Limit, ...]) -> list[Use]:
     return _uses(database_url(), limits)
+
+
+def run_trace(run_id: str, viewer: Viewer) -> list[dict[str, Any]]:
+    """The run's answered calls as lines of a trace file."""
+    found = _reports(database_url()).run_trace(run_id, viewer.team)
+    return found["trace"] if found else []
+
+
+def backtests() -> list[dict[str, Any]]:
+    return _reports(database_url()).backtests()
 
 
 def alerts(team: str | None) -> list[dict[str, Any]]:
     return _reports(database_url()).alerts(team)
 
 
+def test_alerts(secret: str) -> dict[str, str | None]:
+    """Asks the gateway to send a harmless alert by every channel; what each of them answered."""
+    url = os.environ.get("TOLLWAY_URL", "http://127.0.0.1:4000") + "/tollway/admin/alerts/test"
+    request = urllib.request.Request(url, method="POST", headers={"authorization": f"Bearer {secret}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            said: dict[str, str | None] = json.load(answer)["channels"]
+            return said
+    except urllib.error.HTTPError as error:
+        return {"gateway": str(json.loads(error.read() or b"{}").get("error", {}).get("message", error.code))}
+    except (OSError, ValueError):
+        return {"gateway": "it does not answer; TOLLWAY_URL says where it is"}
+
+
 def rolled() -> tuple[int, int]:
     """Entries in the roll-ups, and when they were last added to."""
     return _reports(database_url()).rolled()
+
+
+def person(issuer: str, subject: str) -> Person | None:
+    """Somebody who was let in and still is; None for anybody else."""
+    return _reports(database_url()).person(issuer, subject) if issuer and subject else None
 
 
 def verify(secret: str) -> Viewer | None:

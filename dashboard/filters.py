@@ -18,6 +18,10 @@ from dashboard.view import DEFAULT_RANGE, RANGES, View, view
 
 ZONES = ("UTC", *sorted(zone for zone in available_timezones() if "/" in zone and not zone.startswith(("Etc/", "posix/"))))
 
+LISTS = {"team": "Teams", "model": "Models", "lane": "Lanes"}
+OF_PAGES = ("call", "run", "by", "is")
+"""Query parameters that pages use for themselves."""
+
 
 def choose(viewer: Viewer) -> Callable[[int], View]:
     """Draws the filter; gives a function from now to the view, for each refresh to use."""
@@ -28,13 +32,17 @@ def choose(viewer: Viewer) -> Callable[[int], View]:
     if kept["range"] == "custom":
         st.date_input("Days, both included", key="days", format="YYYY-MM-DD", on_change=_keep, args=("days",))
     st.selectbox("Time zone", ZONES, key="tz", on_change=_keep, args=("tz",))
-    if viewer.team is None:
-        options = sorted({*_teams(), *kept["team"]})        # a team that is gone is still shown as chosen
-        st.multiselect("Teams", options, key="team", placeholder="All teams", on_change=_keep, args=("team",))
+    where: dict[str, Any] = dict(viewer.where)
+    for name, label in LISTS.items():
+        if name in where:       # it is not the viewer's to choose
+            continue
+        options = sorted({*_values(name, viewer), *kept[name]})     # one that is gone is still shown as chosen
+        shown = f"All {label.lower()}"
+        st.multiselect(label, options, key=name, placeholder=shown, on_change=_keep, args=(name,))
+        if kept[name]:
+            where[name] = list(kept[name])
     st.toggle("Refresh every 5 s", key="live", on_change=_keep, args=("live",))
-    teams = [viewer.team] if viewer.team is not None else list(kept["team"])
     days = kept["days"] if len(kept["days"]) == 2 else None     # one, while the second is being chosen
-    where = {**({"team": teams} if teams else {}), **({"project": viewer.project} if viewer.project else {})}
     return lambda now_us: view(kept["range"], kept["tz"], where, now_us, days)
 
 
@@ -43,22 +51,26 @@ def live() -> bool:
 
 
 def widen() -> None:
-    """All time, all teams."""
-    _kept().update(range="all", team=[])
+    """All time, all teams, models and lanes."""
+    _kept().update(range="all", **{name: [] for name in LISTS})
 
 
 def remember() -> None:
     """The address shows what is chosen, so that it can be passed on."""
+    own: dict[str, str | list[str]] = {name: _address(name) for name in OF_PAGES if name in st.query_params}
+    st.query_params.from_dict(address() | own)
+
+
+def address() -> dict[str, str | list[str]]:
+    """What is chosen, as query parameters."""
     kept = _kept()
-    address: dict[str, str | list[str]] = {"range": kept["range"], "tz": kept["tz"]}
-    if kept["team"]:
-        address["team"] = kept["team"]
+    found: dict[str, str | list[str]] = {"range": kept["range"], "tz": kept["tz"]}
+    found |= {name: kept[name] for name in LISTS if kept[name]}
     if kept["live"]:
-        address["live"] = "1"
+        found["live"] = "1"
     if kept["range"] == "custom" and len(kept["days"]) == 2:
-        address |= {"from": kept["days"][0].isoformat(), "to": kept["days"][1].isoformat()}
-    address |= {name: _address(name) for name in ("call", "run") if name in st.query_params}
-    st.query_params.from_dict(address)
+        found |= {"from": kept["days"][0].isoformat(), "to": kept["days"][1].isoformat()}
+    return found
 
 
 def _kept() -> dict[str, Any]:
@@ -69,7 +81,7 @@ def _kept() -> dict[str, Any]:
         st.session_state["kept"] = {
             "range": range_ if range_ in RANGES and (days or range_ != "custom") else DEFAULT_RANGE,
             "tz": next((zone for zone in zones if zone in ZONES), "UTC"),
-            "team": [team for team in st.query_params.get_all("team") if team],
+            **{name: [value for value in st.query_params.get_all(name) if value] for name in LISTS},
             "live": _address("live") == "1",
             "days": days or (date.today(), date.today()),
         }
@@ -89,9 +101,9 @@ def _days() -> tuple[date, date] | None:
     return (first, last) if first <= last else None
 
 
-def _teams() -> list[str]:
+def _values(name: str, viewer: Viewer) -> list[str]:
     try:
-        return data.values("team", data.Slice())
+        return data.values(name, data.Slice(where=viewer.where))
     except LedgerUnavailable:
         return []
 

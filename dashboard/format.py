@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import orjson
 import pyarrow
 from pyarrow import parquet
 
@@ -98,6 +99,11 @@ def to_parquet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> byt
     out = io.BytesIO()
     parquet.write_table(table, out)
     return out.getvalue()
+
+
+def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """A JSON object a line."""
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
 
 
 def _flat(value: Any) -> Any:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import altair as alt
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -57,6 +58,11 @@ def heading(text: str) -> None:
     st.markdown(f"##### {text}")
 
 
+def chart(drawn: alt.Chart | alt.LayerChart, what: str) -> None:
+    """`what` is what a screen reader says. Not held against Vega-Lite's schema here: tests do that, it takes 25 ms a chart."""
+    st.vega_lite_chart(spec=drawn.to_dict(validate=False), alt=what)
+
+
 def figure(column: DeltaGenerator, label: str, value: str, more: str, delta: str | None = None, good: Good = "off") -> None:
     """One number in a box; `more` is its tooltip. `good`: whether a rise is green (`normal`), a fall is (`inverse`), neither
     (`off`), or `delta` is no change at all but a second figure (`none`)."""
@@ -105,12 +111,32 @@ def _dollars(nanos: int | None) -> float | None:
 
 
 def table(by: Sequence[str], rows: Sequence[Row], key: str, columns: Sequence[str] = ()) -> None:
-    """Rows with all their figures, to sort and to download; the download has money to the nano-dollar."""
+    """Rows with all their figures, to sort, to download and, where they are by one word, to go on to their calls from; the
+    download has money to the nano-dollar."""
     shown = [{**dict(zip(by, map(charts.name, row.key), strict=True)), **figures(row)} for row in rows]
     order = [*by, *columns] if columns else None
-    st.dataframe(shown, hide_index=True, column_config=COLUMNS, column_order=order, key=f"{key}-table")
+    how: dict[str, Any] = {"hide_index": True, "column_config": COLUMNS, "column_order": order, "key": f"{key}-table"}
+    if len(by) == 1:
+        chosen = st.dataframe(shown, **how, on_select="rerun", selection_mode="single-row")["selection"]["rows"]
+        if chosen and chosen[0] < len(rows):
+            to_calls(by[0], charts.name(rows[chosen[0]].key[0]))
+        else:
+            st.caption("Choose a row to go on to its calls.")
+    else:
+        st.dataframe(shown, **how)
     exact = [row.json(tuple(by)) for row in rows]
     download(exact, list(exact[0]) if exact else list(by), key)
+
+
+def to_calls(by: str, value: str) -> None:
+    """A link to the calls behind a figure, with the filter in force."""
+    go("Calls", f"Calls with {by} {value}", by=by, **{"is": value})
+
+
+def go(title: str, label: str, **more: str | list[str]) -> None:
+    """A link to another page, filter and all."""
+    if page := st.session_state.get("pages", {}).get(title):
+        st.page_link(page, label=format.plain(label), icon=":material/arrow_forward:", query_params=filters.address() | more)
 
 
 def download(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:

@@ -1,9 +1,12 @@
 """How the dashboard is started: the command line with every safe setting, and its environment. Does not import streamlit.
 
+    python -m dashboard.run --port 8501
+
 Streamlit by default binds all interfaces, watches files, phones home and shows stack traces; here it does none of that.
 """
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -44,9 +47,11 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def command(port: int, address: str = "127.0.0.1", database_url: str | None = None) -> list[str]:
-    """The whole command line. `database_url` may hold a password and is therefore not on it: see `environment`."""
+def command(port: int, address: str = "127.0.0.1") -> list[str]:
+    """The whole command line. The database's URL may hold a password and is therefore not on it: see `environment`."""
     settings = {"server.port": str(port), "server.address": address, "browser.serverAddress": address, **SETTINGS}
+    if secrets := os.environ.get("TOLLWAY_DASHBOARD_SECRETS"):
+        settings["secrets.files"] = secrets
     flags = [flag for name, value in settings.items() for flag in (f"--{name}", value)]
     return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *flags]
 
@@ -64,3 +69,17 @@ def environment(
         "PYTHONPATH": os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part),
     }
     return {name: value for name, value in wanted.items() if value}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m dashboard.run", description="The dashboard; see docs/dashboard.md.")
+    parser.add_argument("--port", type=int, default=8501)
+    parser.add_argument("--address", default="127.0.0.1", help="what it listens on; off loopback a login is asked for")
+    args = parser.parse_args()
+    line = command(args.port, args.address)
+    os.environ["PYTHONPATH"] = environment("")["PYTHONPATH"]
+    os.execv(line[0], line)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ RANGES: Mapping[str, str] = {
 DEFAULT_RANGE = "7d"
 _DAYS = {"today": 1, "7d": 7, "30d": 30, "90d": 90}
 _HOUR_US = 3_600_000_000
+NONE = "(none)"
 _STEP_US = 5_000_000
 """Now is rounded up to this, so that figures asked for at the same time share one query."""
 
@@ -58,6 +59,14 @@ def buckets(view: View, found: Iterable[str | None]) -> list[str]:
         start -= max(0, start - view.part.since_us + _HOUR_US - 1) // _HOUR_US * _HOUR_US
     hours = range(start, view.part.until_us, _HOUR_US)
     return sorted({*keys, *(instant(at, view.tz).isoformat(timespec="minutes") for at in hours)}, key=datetime.fromisoformat)
+
+
+def narrowed(part: Slice, name: str, value: str) -> Slice:
+    """The slice with one more condition, never wider than it was; `(none)` stands for entries without a value."""
+    wanted = None if value == NONE else value
+    within = part.where.get(name, (wanted,))
+    allowed = wanted == within if within is None or isinstance(within, str) else wanted in within
+    return replace(part, where={**part.where, name: [wanted] if allowed else []})
 
 
 def view(

@@ -134,7 +134,7 @@ def _start_all(up: _Up) -> None:
 
 def _start_dashboard(up: _Up, port: int) -> None:
     url = read_settings(up.plan.config, up.plan.data, "http://127.0.0.1:1").database_url
-    command = dashboard.command(port, "127.0.0.1", url)
+    command = dashboard.command(port, "127.0.0.1")
     pepper, gateway = up.plan.data / "keys" / "pepper", _address(up.plan.host, up.plan.port)
     env = dashboard.environment(url, "off", pepper, gateway)  # it listens on loopback only, so no login is asked for
     _start(up, "dashboard", command, f"http://127.0.0.1:{port}/_stcore/health", env)

@@ -88,6 +88,11 @@ class StatusJob:
             "journal_lag": services.ledger.lag, "database": services.ledger.failing or "ok", "draining": services.draining,
             "policies": {team: policy.version for team, policy in policies.current.policies.items()},
             "policies_loaded_s": policies.loaded_at, "policy_problems": [str(problem) for problem in policies.problems],
+            "deadlines": [
+                {"team": team, "class": name, "first_token_ms": klass.first_token_deadline_ms}
+                for team, policy in policies.current.policies.items() for name, klass in policy.classes.items()
+                if klass.first_token_deadline_ms is not None
+            ],
             "budgets": [
                 {"team": b.team, "name": b.name, "limit_nanos": b.limit_nanos, "window": b.window, "tz": b.tz, "scope": b.scope,
                  "held_nanos": held.get(f"{b.team}/{b.name}", 0)}

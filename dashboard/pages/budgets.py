@@ -75,4 +75,4 @@ def _burn_down(found: Sequence[Use], view: View) -> None:
         points.append(charts.over_time(row, "left", left / 1e9, format.exact(left)))
     if points:
         ticks = [point["when"] for point in points]
-        st.altair_chart(charts.lines(points, ticks, "budget", "$"), alt=f"Left of {use.limit.name}, day by day")
+        parts.chart(charts.lines(points, ticks, "budget", "$"), f"Left of {use.limit.name}, day by day")

@@ -28,10 +28,10 @@ def page(view: View, viewer: Viewer) -> None:
         ticks = buckets(view, (row.key[0] for row in over_time))
         top = {row.key[1] for row in sorted(over_time, key=lambda row: -row.input_total)[:40]}
         points = charts.shares([row for row in over_time if row.key[1] in top])
-        st.altair_chart(charts.lines(points, ticks, by, "share"), alt=f"Cache share per {view.bucket} by {by}")
+        parts.chart(charts.lines(points, ticks, by, "share"), f"Cache share per {view.bucket} by {by}")
     with right:
         parts.heading("In the whole range")
-        st.altair_chart(charts.ranked(_totals(rows), by, "share"), alt=f"Cache share by {by}")
+        parts.chart(charts.ranked(_totals(rows), by, "share"), f"Cache share by {by}")
     left, right = st.columns([3, 2], gap="large")
     with left:
         parts.heading("Predicted and real")
@@ -91,8 +91,8 @@ def _predicted(found: Sequence[Row], by: str) -> None:
 def _mend(view: View) -> None:
     """Places in prompts that made them miss, with what mending each brings; of the last days, for it reads single entries."""
     until = min(view.part.until_us, data.now_us())
-    since = max(view.part.since_us, until - MEND_US)
-    rows = [cause.json(until - since) for cause in data.misses(replace(view.part, since_us=since, until_us=until))[:20]]
+    found, part = data.misses(replace(view.part, since_us=max(view.part.since_us, until - MEND_US), until_us=until))
+    rows = [cause.json(until - part.since_us) for cause in found[:20]]
     if not rows:
         st.caption("No prefix of the last two days of this range missed a cache that should have held it.")
         return
@@ -100,7 +100,8 @@ def _mend(view: View) -> None:
     order = ("team", "client", "model", "kind", "path", "calls", "usd_a_month", "advice", "example")
     money = {"usd_a_month": st.column_config.NumberColumn("$ a month", format="$%.2f")}
     st.dataframe(shown, hide_index=True, column_config=money, column_order=order, key="mend-table")
-    st.caption("Of the last two days of the range. The page Calls finds the example, `tollway why` shows the place.")
+    since = data.instant(part.since_us, view.tz)
+    st.caption(f"Of misses since {since:%d %B %H:%M}. The page Calls finds the example, `tollway why` shows the place.")
     parts.download(rows, list(rows[0]), "mend")
 
 
@@ -142,4 +143,4 @@ def _misses(found: Sequence[Row]) -> None:
         st.success("No explained miss in this range.", icon=":material/check_circle:")
         return
     points = [{"name": charts.name(row.key[0]), "value": row.attempts, "exact": f"{row.attempts:,} attempts"} for row in rows]
-    st.altair_chart(charts.ranked(points, "miss", "attempts"), alt="Misses by kind")
+    parts.chart(charts.ranked(points, "miss", "attempts"), "Misses by kind")

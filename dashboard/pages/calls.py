@@ -6,8 +6,8 @@ from typing import Any
 import streamlit as st
 
 from dashboard import data, format, parts
-from dashboard.data import Viewer
-from dashboard.view import View
+from dashboard.data import BadQuery, Viewer
+from dashboard.view import View, narrowed
 
 HINT = "start of a call's id, or a whole run, key, model or status"
 LIMITS = (50, 200, 1_000)
@@ -27,10 +27,15 @@ _CONFIG: dict[str, Any] = {
 def page(view: View, viewer: Viewer) -> None:
     if parts.empty(view, viewer):
         return
+    part = _part(view)
     left, right = st.columns([4, 1])
     search = left.text_input("Search", key="search", placeholder=HINT, max_chars=200)
     limit = right.selectbox("At most", LIMITS, key="limit")
-    found = data.call_list(view.part, search.strip(), limit)
+    try:
+        found = data.call_list(part, search.strip(), limit)
+    except BadQuery as error:
+        st.info(str(error), icon=parts.NOTHING)
+        return
     if not found:
         st.info(f"Nothing matches. Search for the {HINT}.", icon=parts.NOTHING)
     else:
@@ -39,6 +44,20 @@ def page(view: View, viewer: Viewer) -> None:
         _call(chosen, viewer)
     elif found:
         st.caption("Choose a row to see how the call was decided and what it used.")
+
+
+def _part(view: View) -> data.Slice:
+    """The slice, narrowed by what another page's link said."""
+    by, value = (str(st.query_params.get(name, "")) for name in ("by", "is"))
+    if not by:
+        return view.part
+    left, right = st.columns([4, 1], vertical_alignment="center")
+    left.text(f"Only calls with {by} {value}")
+    if right.button("All calls", key="all-calls"):
+        for name in ("by", "is"):
+            st.query_params.pop(name, None)
+        st.rerun()
+    return narrowed(view.part, by, value)
 
 
 def _list(found: list[dict[str, Any]], tz: str) -> list[int]:

@@ -21,6 +21,8 @@ def page(view: View, viewer: Viewer) -> None:
     _lanes(found, now_us)
     _freshness(found, now_us, view.tz)
     parts.heading("Alerts told lately")
+    if viewer.team is None:
+        _test_alerts()
     alerts = data.alerts(viewer.team)
     if not alerts:
         st.caption("None. `alerts:` in tollway.yaml says what is told and where; `tollway alerts test` tries it.")
@@ -31,6 +33,16 @@ def page(view: View, viewer: Viewer) -> None:
         for a in alerts
     ]  # fmt: skip
     st.dataframe(rows, hide_index=True, key="alerts-table")
+
+
+def _test_alerts() -> None:
+    """The gateway sends, not this page, and only for an admin's key."""
+    secret = st.session_state.get("secret")
+    if secret is None:
+        st.caption("`tollway alerts check` is a dry run, `tollway alerts test` sends a harmless one by every channel.")
+    elif st.button("Send a test alert", key="test-alert", icon=":material/send:"):
+        for channel, problem in data.test_alerts(secret).items():
+            st.text(f"{channel}: {problem or 'taken'}")
 
 
 def _gateways(found: list[dict[str, object]], now_us: int) -> None:

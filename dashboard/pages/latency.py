@@ -30,10 +30,10 @@ def page(view: View, viewer: Viewer) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         parts.heading("By lane and class")
-        st.altair_chart(charts.spread(found), alt=f"{MEASURES[of]}: p50 to p95 by lane and class")
+        parts.chart(charts.spread(found), f"{MEASURES[of]}: p50 to p95 by lane and class")
     with right:
         parts.heading("How often it took how long")
-        st.altair_chart(charts.histogram(waits.bars), alt=f"Histogram of {MEASURES[of]} by lane")
+        parts.chart(charts.histogram(waits.bars), f"Histogram of {MEASURES[of]} by lane")
     parts.heading(f"p95 per {view.bucket}")
     _over_time(view, waits.by[over_time])
     left, right = st.columns(2, gap="large")
@@ -43,6 +43,13 @@ def page(view: View, viewer: Viewer) -> None:
     with right:
         parts.heading("p95 by length of the prompt, in tokens, and lane")
         _by_prompt(view, of)
+    left, right = st.columns(2, gap="large")
+    with left:
+        parts.heading("Deadlines missed")
+        _late(view)
+    with right:
+        parts.heading("Queues now")
+        _queues()
     parts.heading("All figures, in milliseconds")
     _table(found)
 
@@ -61,7 +68,7 @@ def _over_time(view: View, found: Sequence[Quantiles]) -> None:
         for q in found if q.p95 > 0
     ]  # fmt: skip
     ticks = buckets(view, (q.key[0] for q in found))
-    st.altair_chart(charts.lines(points, ticks, "lane", "ms"), alt=f"p95 per {view.bucket} by lane")
+    parts.chart(charts.lines(points, ticks, "lane", "ms"), f"p95 per {view.bucket} by lane")
 
 
 def _by_hour(view: View, of: Of) -> None:
@@ -77,7 +84,7 @@ def _by_hour(view: View, of: Of) -> None:
         {"x": hour, "y": lane, "value": q.p95, "exact": f"worst p95 {format.ms(q.p95)}, {q.count:,} attempts in that hour"}
         for (hour, lane), q in worst.items()
     ]
-    st.altair_chart(charts.grid(points, "ms"), alt="Worst p95 by hour of the day and lane")
+    parts.chart(charts.grid(points, "ms"), "Worst p95 by hour of the day and lane")
 
 
 def _by_prompt(view: View, of: Of) -> None:
@@ -86,7 +93,36 @@ def _by_prompt(view: View, of: Of) -> None:
          "exact": f"p95 {format.ms(q.p95)}, p50 {format.ms(q.p50)}, {q.count:,} attempts"}
         for q in data.waits((("prompt", "lane"),), view.part, of).by["prompt", "lane"]
     ]  # fmt: skip
-    st.altair_chart(charts.grid(points, "ms"), alt="p95 by length of the prompt and lane")
+    parts.chart(charts.grid(points, "ms"), "p95 by length of the prompt and lane")
+
+
+def _late(view: View) -> None:
+    found = data.late(view.part)
+    if not found:
+        st.caption("No class with calls here has a `first_token_deadline_ms` in its team's policy, or no gateway has told.")
+        return
+    rows = [
+        {"team": one.team, "class": one.klass, "deadline": format.ms(one.deadline_ms), "late": one.late, "calls": one.count,
+         "share": one.late / one.count}
+        for one in found
+    ]  # fmt: skip
+    share = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1)
+    st.dataframe(rows, hide_index=True, column_config={"share": share}, key="late-table")
+    st.caption("First tokens after the deadline that is in force now; counted from bins 12 % wide.")
+
+
+def _queues() -> None:
+    told = data.status()
+    lanes = told[0]["lanes"] if told else []
+    if not lanes:
+        st.caption("No gateway has said how its lanes are.")
+        return
+    rows = [
+        {"lane": lane["lane"], "in flight": lane["in_flight"], "of at most": lane["max_in_flight"],
+         "expected first token": format.ms(lane["queue_s"] * 1_000)}
+        for lane in lanes
+    ]  # fmt: skip
+    st.dataframe(rows, hide_index=True, key="queues-table")
 
 
 def _table(found: Sequence[Quantiles]) -> None:

@@ -1,7 +1,10 @@
 """What was spent, is it rising, is it fast, what did caching save, and who spends most."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import advice, charts, data, format, parts
 from dashboard.data import Row, Viewer
@@ -16,6 +19,7 @@ def page(view: View, viewer: Viewer) -> None:
     now = data.spend((), view.part).total
     _money(view, now)
     _speed(view, now)
+    _month(view, viewer)
     _next(view)
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -31,7 +35,7 @@ def page(view: View, viewer: Viewer) -> None:
     with right:
         parts.heading("First token by lane and class")
         found = data.waits(WAITS, view.part).by["lane", "class"]
-        st.altair_chart(charts.spread(found), alt="First token, p50 to p95, by lane and class")
+        parts.chart(charts.spread(found), "First token, p50 to p95, by lane and class")
     parts.unpriced(now)
 
 
@@ -79,6 +83,46 @@ def _speed(view: View, now: Row) -> None:
                      format.change(q.p95, earlier.get(q.key)), "inverse")
 
 
+def _month(view: View, viewer: Viewer) -> None:
+    """The calendar month, where it will end at this pace, and the budget that is nearest to its end."""
+    now_us = view.today.until_us
+    start, end = data.month(view.tz, now_us)
+    part = replace(view.part, since_us=start, until_us=now_us)
+    before = replace(part, since_us=data.month(view.tz, start - 1)[0], until_us=start)
+    spent, last = data.spend((), part).total, data.spend((), before).total
+    forecast = None if spent.cost_nanos is None else spent.cost_nanos * (end - start) // max(now_us - start, 1)
+    so_far, at_end, budget, missed = st.columns(4)
+    parts.figure(so_far, f"{data.instant(start, view.tz):%B} so far", format.usd(spent.cost_nanos),
+                 f"{format.exact(spent.cost_nanos)}; the month before came to {format.usd(last.cost_nanos)}")
+    parts.figure(at_end, f"Forecast for {data.instant(start, view.tz):%B}", format.usd(forecast),
+                 f"if it goes on as it went since the {data.instant(start, view.tz):%-d %B}; against the month before",
+                 format.change(forecast, last.cost_nanos), "inverse")
+    _budget(budget, view, viewer, now_us)
+    now = data.spend((), view.part).total
+    share = now.missed / now.expected if now.expected else None
+    parts.figure(missed, "Expected, but missed", format.share(share),
+                 f"{now.missed:,} of {now.expected:,} attempts whose prefix should have been in a cache read nothing from it")
+
+
+def _budget(column: DeltaGenerator, view: View, viewer: Viewer, now_us: int) -> None:
+    """The fullest one, with what it will be at its window's end."""
+    limits, _, heard_us = data.limits(viewer)
+    teams = view.part.where.get("team")
+    found = data.uses(tuple(limit for limit in limits if teams is None or limit.team in teams))
+    if not found:
+        more = "No gateway has said which budgets there are" if heard_us is None else "Set one in a team's policy file: budgets"
+        parts.figure(column, "Budget", format.NONE, more)
+        return
+    use = found[0]
+    forecast = use.forecast_nanos(now_us)
+    ends = "" if use.until_us is None else f", until {data.instant(use.until_us, use.limit.tz):%d %b %H:%M}"
+    parts.figure(
+        column, f"Budget {use.owner}, {use.limit.name}", format.share(use.share),
+        f"{format.usd(use.spent_nanos)} of {format.usd(use.limit.limit_nanos)}{ends}; the fullest of {len(found):,}",
+        None if forecast is None else f"{format.usd(forecast)} at its end", "none",
+    )  # fmt: skip
+
+
 def _spend(view: View) -> None:
     rows = data.spend((view.bucket, "team"), view.part).rows
     points = [
@@ -87,10 +131,10 @@ def _spend(view: View) -> None:
         if row.cost_nanos is not None
     ]
     ticks = buckets(view, (row.key[0] for row in rows))
-    st.altair_chart(charts.stacked(points, ticks, "team", "$"), alt=f"Spend per {view.bucket} by team")
+    parts.chart(charts.stacked(points, ticks, "team", "$"), f"Spend per {view.bucket} by team")
 
 
 def _cache(view: View) -> None:
     rows = data.spend((view.bucket, "team"), view.part).rows
     ticks = buckets(view, (row.key[0] for row in rows))
-    st.altair_chart(charts.lines(charts.shares(rows), ticks, "team", "share"), alt=f"Cache share per {view.bucket} by team")
+    parts.chart(charts.lines(charts.shares(rows), ticks, "team", "share"), f"Cache share per {view.bucket} by team")

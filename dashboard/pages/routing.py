@@ -24,10 +24,10 @@ def page(view: View, viewer: Viewer) -> None:
         over_time = data.spend((view.bucket, "lane"), view.part).rows
         points = [charts.over_time(row, charts.name(row.key[1]), row.attempts, f"{row.attempts:,}") for row in over_time]
         ticks = buckets(view, (row.key[0] for row in over_time))
-        st.altair_chart(charts.stacked(points, ticks, "lane", "attempts"), alt=f"Attempts per {view.bucket} by lane")
+        parts.chart(charts.stacked(points, ticks, "lane", "attempts"), f"Attempts per {view.bucket} by lane")
     with right:
         parts.heading("Share of each class by lane")
-        st.altair_chart(charts.grid(_shares(sums.rows), "share of the class"), alt="Share of each class by lane")
+        parts.chart(charts.grid(_shares(sums.rows), "share of the class"), "Share of each class by lane")
     parts.heading(f"Expected cost against wait, the latest {SAMPLE} calls and the lanes that lost")
     _weighed(view, viewer)
     parts.heading("What did not end well")
@@ -76,7 +76,7 @@ def _weighed(view: View, viewer: Viewer) -> None:
     if not points:
         st.info("No decision with figures of several lanes was kept for the latest calls.", icon=parts.NOTHING)
         return
-    st.altair_chart(charts.scatter(points), alt="Expected cost against expected wait of the lanes of the latest calls")
+    parts.chart(charts.scatter(points), "Expected cost against expected wait of the lanes of the latest calls")
     st.caption(f"Against the dearest lane that was weighed, these calls save ${saved:,.4f} of cost and waiting together.")
 
 

@@ -46,6 +46,11 @@ def _run(run_id: str, view: View, viewer: Viewer) -> None:
     parts.figure(share, "Cache share", format.share(run["cache_share"]), f"{run['cache_read']:,} of {run['input_total']:,}")
     span = max(call["end_us"] for call in calls) - min(call["at_us"] for call in calls)
     parts.figure(took, "From first to last", format.ms(span / 1_000), f"{len(calls):,} attempts shown")
+    st.download_button(
+        "Trace, to replay under other policies", lambda: format.to_lines(data.run_trace(run_id, viewer)), "tollway-run.jsonl",
+        "application/x-ndjson", key="trace", on_click="ignore", icon=":material/replay:", type="tertiary",
+        help="For `tollway policy backtest OLD NEW --trace FILE`. Tokens, times and labels; prompts are not in the ledger.",
+    )  # fmt: skip
     left, right = st.columns(2, gap="large")
     with left:
         parts.heading("By subgoal")
@@ -54,7 +59,7 @@ def _run(run_id: str, view: View, viewer: Viewer) -> None:
         parts.heading("Runs that it started")
         _tree(run_id, calls)
     parts.heading("Timeline of its calls")
-    st.altair_chart(charts.timeline(_bars(calls, view.tz)), alt="Timeline of the run's calls")
+    parts.chart(charts.timeline(_bars(calls, view.tz)), "Timeline of the run's calls")
 
 
 def _subgoals(run: dict[str, Any]) -> None:

@@ -31,10 +31,10 @@ def page(view: View, viewer: Viewer) -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         parts.heading(f"Cost per {view.bucket}")
-        st.altair_chart(charts.stacked(_cost(over_time.rows, sums.rows), ticks, by, "$"), alt=f"Cost per {view.bucket} by {by}")
+        parts.chart(charts.stacked(_cost(over_time.rows, sums.rows), ticks, by, "$"), f"Cost per {view.bucket} by {by}")
     with right:
         parts.heading("Cost in the whole range")
-        st.altair_chart(charts.ranked(_totals(sums.rows), by, "$"), alt=f"Cost by {by}")
+        parts.chart(charts.ranked(_totals(sums.rows), by, "$"), f"Cost by {by}")
     _classes(view, ticks)
     parts.heading("All figures")
     parts.table((by,), sums.rows, "spend")
@@ -53,10 +53,10 @@ def _classes(view: View, ticks: Sequence[str]) -> None:
             charts.over_time(row, name, nanos / 1e9, format.exact(nanos))
             for row in rows for name, nanos in charts.costs(row).items() if nanos
         ]  # fmt: skip
-        st.altair_chart(charts.stacked(costs, ticks, "token class", "$"), alt=f"Cost per {view.bucket} by token class")
+        parts.chart(charts.stacked(costs, ticks, "token class", "$"), f"Cost per {view.bucket} by token class")
     with right:
         parts.heading(f"Tokens per {view.bucket}, by class")
-        st.altair_chart(charts.stacked(_tokens(rows), ticks, "token class", "tokens"), alt=f"Tokens per {view.bucket} by class")
+        parts.chart(charts.stacked(_tokens(rows), ticks, "token class", "tokens"), f"Tokens per {view.bucket} by class")
 
 
 def _split() -> str:

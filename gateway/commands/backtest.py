@@ -18,9 +18,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gateway import settings as settings_
 from gateway.commands import history
-from gateway.commands.remote import print_json
+from gateway.commands.remote import Remote, later, print_json
 from gateway.commands.rerate import day
-from gateway.ledger import Entry, days
+from gateway.ledger import Entry, days, replay
 from gateway.ledger.reader import LedgerUnavailable
 from gateway.ledger.reports import Reports, connect
 from gateway.ledger.slices import MAX_ROWS, Slice
@@ -58,7 +58,7 @@ class Traffic:
             mix = Mix(dict(self.shares))
             found = merged([read(path, team=self.team, model=self.model, mix=mix) for path in self.traces])
         else:
-            found = history.calls(self.entries())
+            found = replay.calls(self.entries())
         return islice(found, self.most)
 
     def entries(self) -> Iterator[Entry]:
@@ -129,11 +129,14 @@ def pages(reports: Reports, part: Slice) -> Iterator[Entry]:
 @click.option(
     "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="where the two runs are made"
 )
+@click.option("--keep", is_flag=True, help="tell a running gateway the result too: the dashboard's page Policies shows it")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--markdown", is_flag=True, help="print a table for a pull request")
+@later
 def backtest(
+    remote: Callable[[], Remote],
     old: Path, new: Path, traces: tuple[Path, ...], config: Path | None, since: str | None, until: str | None, team: str | None,
-    model: str, mix: str | None, most: int | None, seed: int, engine: str, as_json: bool, markdown: bool,
+    model: str, mix: str | None, most: int | None, seed: int, engine: str, keep: bool, as_json: bool, markdown: bool,
 ) -> None:  # fmt: skip
     """Replay recorded traffic under the policy folders OLD and NEW: dollars, waits, missed deadlines, with 95 % intervals."""
     if engine == "ray" and importlib.util.find_spec("ray") is None:
@@ -160,6 +163,8 @@ def backtest(
     if not result["calls"]:
         raise click.ClickException("there is no call in this range; widen --from and --to, or name trace files")
     result["seconds"] = round(time.perf_counter() - start, 2)
+    if keep:
+        remote().ask("POST", "/tollway/admin/backtests", json={"title": f"{old} to {new}", "result": result})
     if as_json:
         print_json(result)
     else:

@@ -1,24 +1,15 @@
-"""The ledger and the settings -> what a backtest replays: recorded calls, and lanes as fast as they were seen to be.
-
-The ledger keeps no prompts and no headers. A call's class is the recorded one where the client chose it; rules that look at
-headers see none. What a cache held is known for the backend that served the call, and for no other.
+"""The ledger and the settings -> the lanes of a backtest, as fast as they were seen to be.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
 from gateway.ledger import Entry
 from gateway.settings import LaneSettings, Settings
 from router_policies.live import LaneFigures, Prior
-from router_policies.simulate import Reality, Recorded
+from router_policies.simulate import Reality
 from router_policies.types import Rates
-
-_CHOSEN = ("client's word", "service tier")
-_PATHS = {
-    "openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses", "anthropic_messages": "/v1/messages",
-    "openai_embeddings": "/v1/embeddings",
-}  # fmt: skip
 
 
 class RatesOf(Protocol):
@@ -29,23 +20,6 @@ def prior_of(how: LaneSettings) -> Prior:
     """First guesses as the settings have them."""
     prefill = 1.0 / how.prefill_tokens_per_s if how.prefill_tokens_per_s else 0.0
     return Prior(how.first_token_ms / 1e3, prefill, how.ms_per_output_token / 1e3, how.spread)
-
-
-def calls(entries: Iterable[Entry]) -> Iterator[Recorded]:
-    """One for each call that was answered, seconds counted from the first."""
-    start: int | None = None
-    for entry in entries:
-        if entry.kind != "attempt" or entry.status not in ("ok", "unpriced") or not entry.tokens.known:
-            continue
-        start = entry.at_us if start is None else start
-        tokens = entry.tokens
-        chosen = any(f"({word}" in entry.reason for word in _CHOSEN)
-        yield Recorded(
-            (entry.at_us - start) / 1e6, max(tokens.input_total, 1), max(tokens.output or 0, 1), entry.team, entry.model,
-            session=entry.run or entry.key_id, wished_class=entry.latency_class if chosen else None, stream=entry.stream,
-            client=entry.client, path=_PATHS.get(entry.dialect, ""), tags=entry.tags,
-            cached={entry.backend: tokens.cache_read} if tokens.cache_read else {},
-        )  # fmt: skip
 
 
 def lanes(settings: Settings, rates_of: RatesOf, entries: Iterable[Entry] = ()) -> list[Reality]:

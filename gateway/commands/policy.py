@@ -5,12 +5,13 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 from rich.table import Table
 
 from gateway.commands.backtest import backtest
-from gateway.commands.remote import print_json, print_table
+from gateway.commands.remote import Remote, options, print_json, print_table
 from gateway.settings import SHIPPED_POLICIES
 from router_policies.checks import check_folder, explain, run_folder_tests
 from router_policies.files import BadFile, PolicySet, load_folder
@@ -131,3 +132,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _usd(value: Any) -> str:
     return "" if value is None else f"{value:.6g}"
+
+
+@group.command()
+@click.argument("run")
+@options
+def trace(remote: Remote, run: str) -> None:
+    """The calls of RUN as a trace file, which `backtest OLD NEW --trace FILE` replays: tokens and times, no text."""
+    for line in remote.ask("GET", f"/tollway/runs/{quote(run, safe='')}/trace")["trace"]:
+        click.echo(json.dumps(line, ensure_ascii=False))

@@ -69,11 +69,22 @@ def _message(body: Any) -> str | None:
 def options(command: F) -> F:
     """The options with which a command finds its gateway; it gets one argument, `remote`."""
 
+    def found(remote: Callable[[], Remote], **rest: Any) -> Any:
+        return command(remote=remote(), **rest)
+
+    found.__name__, found.__doc__ = command.__name__, command.__doc__
+    found.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    return later(found)  # type: ignore[return-value]
+
+
+def later(command: F) -> F:
+    """As `options`, for a command that may do without a gateway: `remote` is a function, which finds it when called."""
+
     @click.option("--url", envvar="TOLLWAY_URL", default="http://127.0.0.1:4000", show_default=True, help="the gateway")
     @click.option("--key", envvar="TOLLWAY_KEY", help="API key; default: the admin key in the data folder")
     @click.option("--data", default=".tollway", type=click.Path(path_type=Path), help="data folder of `tollway up`")
     def wrapped(url: str, key: str | None, data: Path, **rest: Any) -> Any:
-        return command(remote=connect(url, key, data), **rest)
+        return command(remote=lambda: connect(url, key, data), **rest)
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__click_params__ = getattr(command, "__click_params__", []) + wrapped.__click_params__  # type: ignore[attr-defined]

@@ -58,13 +58,19 @@ def window_start(window: Window, tz: str, now_us: int) -> int:
         case "total":
             return 0
         case "month":
-            return day_start(today.replace(day=1), tz)
+            return month_range(tz, now_us)[0]
         case "week":
             return day_start(today - timedelta(days=today.weekday()), tz)
         case "day":
             return day_start(today, tz)
         case "hour":
             return now_us - (now_us + _offset(zone(tz), now_us)) % HOUR_US
+
+
+def month_range(tz: str, at_us: int) -> tuple[int, int]:
+    """Beginning and end of the calendar month that holds an instant."""
+    first = instant(at_us, tz).date().replace(day=1)
+    return day_start(first, tz), day_start((first + timedelta(days=32)).replace(day=1), tz)
 
 
 def window_end(window: Window, tz: str, now_us: int) -> int | None:
@@ -74,7 +80,7 @@ def window_end(window: Window, tz: str, now_us: int) -> int | None:
         case "total":
             return None
         case "month":
-            return day_start((today.replace(day=1) + timedelta(days=32)).replace(day=1), tz)
+            return month_range(tz, now_us)[1]
         case "week":
             return day_start(today + timedelta(days=7 - today.weekday()), tz)
         case "day":

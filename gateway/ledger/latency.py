@@ -64,6 +64,17 @@ class Bar:
     count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Attempts of a team's class whose first token came after `deadline_ms`; within a bin the count is by share."""
+
+    team: str
+    klass: str
+    deadline_ms: float
+    count: int
+    late: int
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """Percentiles by each of several splits, and bars by one."""
@@ -168,6 +179,23 @@ def quantiles_of(found: Bins) -> list[Quantiles]:
         p50, p95, p99 = (_at_rank(counts, -(-n * p // 100)) for p in (50, 95, 99))
         made.append(Quantiles(key=key, count=n, p50=p50, p95=p95, p99=p99, max=_edges(last)[1], exact=False))
     return sorted(made, key=lambda q: tuple(text or "" for text in q.key))
+
+
+def late(found: Bins, deadlines: Mapping[tuple[str, str], float]) -> list[Late]:
+    """Of bins by team and class."""
+    made = []
+    for (team, klass), counts in sorted(found.items(), key=str):
+        deadline_ms = deadlines.get((team or "", klass or ""))
+        if deadline_ms is not None:
+            over = sum(n * _share_over(number, deadline_ms) for number, n in counts.items())
+            whole = sum(counts.values())
+            made.append(Late(team=team or "", klass=klass or "", deadline_ms=deadline_ms, count=whole, late=round(over)))
+    return made
+
+
+def _share_over(number: int, ms: float) -> float:
+    low, high = _edges(number)
+    return min(max((high - ms) / (high - low), 0.0), 1.0)
 
 
 def _at_rank(counts: Mapping[int, int], rank: int) -> float:

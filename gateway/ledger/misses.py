@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import BigInteger, Select, func, select
+from sqlalchemy import cast as sql_cast
 
 from gateway.core.money import usd
 from gateway.ledger.slices import Slice
@@ -78,24 +79,30 @@ class Cause:
 def query(part: Slice) -> Select[*tuple[Any, ...]]:
     """One row for each kind, place, team, client and model."""
     keys = [
-        C.miss["kind"].as_string().label("kind"), C.miss["path"].as_string().label("path"), C.team.label("team"),
+        C.miss["kind"].as_string().label("miss_kind"), C.miss["path"].as_string().label("miss_path"), C.team.label("team"),
         C.client.label("client"), C.model.label("model"),
     ]  # fmt: skip
     figures = [
-        func.count().label("calls"), func.sum(C.miss["lost"].as_integer()).label("lost"),
-        func.sum(C.miss["lost_nanos"].as_integer()).label("nanos"), func.max(C.call_id).label("example"),
+        func.count().label("calls"), func.sum(sql_cast(C.miss["lost"].as_string(), BigInteger)).label("lost"),
+        func.sum(sql_cast(C.miss["lost_nanos"].as_string(), BigInteger)).label("nanos"), func.max(C.call_id).label("example"),
     ]  # fmt: skip
     asked = part.apply(select(*keys, *figures)).where(C.miss.is_not(None), C.kind == "attempt")
-    return asked.group_by("kind", "path", C.team, C.client, C.model)
+    return asked.group_by("miss_kind", "miss_path", C.team, C.client, C.model)
+
+
+def nth_latest_query(part: Slice, n: int) -> Select[*tuple[Any, ...]]:
+    """When the n-th latest miss was; no row where there are fewer."""
+    asked = part.apply(select(C.at_us)).where(C.miss.is_not(None))
+    return asked.order_by(C.at_us.desc()).offset(n - 1).limit(1)
 
 
 def causes(rows: list[dict[str, Any]]) -> list[Cause]:
     """The dearest first; places in messages are one, whichever message it was."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        if row["kind"] is not None:
-            path = _INDEX.sub(r"\1/*", row["path"] or "")
-            found.setdefault((row["kind"], path, row["team"], row["client"], row["model"]), []).append(row)
+        if row["miss_kind"] is not None:
+            path = _INDEX.sub(r"\1/*", row["miss_path"] or "")
+            found.setdefault((row["miss_kind"], path, row["team"], row["client"], row["model"]), []).append(row)
     merged = [
         Cause(
             kind=key[0], path=key[1], team=key[2], client=key[3], model=key[4],

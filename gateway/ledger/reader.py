@@ -24,6 +24,9 @@ from gateway.ledger.sql import async_url
 
 Rows = list[dict[str, Any]]
 Why = Literal["missing", "locked", "schema", "away"]
+SERVER_SETTINGS = {"default_transaction_read_only": "on", "jit": "off", "enable_seqscan": "off"}
+"""Compiling takes longer than the statements do. What came since the last roll-up is some entries at the end, which PostgreSQL
+cannot know: it takes them for a third of the ledger and would read all of it."""
 STATEMENT_S = 20
 """Longest that one statement on PostgreSQL may take."""
 
@@ -88,7 +91,7 @@ class PostgresReader:
             connect_args={
                 "timeout": 5,
                 "command_timeout": STATEMENT_S,
-                "server_settings": {"default_transaction_read_only": "on", "jit": "off"},     # compiling takes longer than they
+                "server_settings": SERVER_SETTINGS,
             },
         )
         self._loop = asyncio.new_event_loop()
@@ -123,6 +126,8 @@ def _explained(error: Exception) -> LedgerUnavailable:
         return LedgerUnavailable("locked", "The ledger is busy; this page tries again by itself.")
     if "no such table" in text or "no such column" in text or "does not exist" in text:
         return LedgerUnavailable("schema", "The database holds no ledger, or an older one. Starting the gateway mends it.")
+    if "permission denied" in text:
+        return LedgerUnavailable("schema", "The database's role may not read all of it: see the grants in docs/dashboard.md.")
     if "not a database" in text or "malformed" in text:
         return LedgerUnavailable("schema", "The file is not a ledger database. Check database_url.")
     return LedgerUnavailable("away", "The database does not answer; calls go on and are kept in the journal.")

@@ -16,24 +16,26 @@ from typing import Any
 from sqlalchemy import func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, misses, rolled, savings
+from gateway.ledger import Entry, calls, latency, lines, misses, replay, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
-from gateway.ledger.latency import Bar, Bins, Of, Quantiles, Waits
+from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.savings import Saving
-from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, dimensions
-from gateway.ledger.tables import KEYS, LEDGER, entry_of
+from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, column_of, dimensions
+from gateway.ledger.tables import AUDIT, BACKTEST, KEYS, LEDGER, entry_of
 from gateway.ledger.verdicts import verdict_json
 from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
-    "DIMENSIONS", "BadQuery", "Bar", "Extent", "LedgerUnavailable", "Of", "Quantiles", "Reports", "Row", "Slice", "Sums",
-    "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros", "window_start",
+    "DIMENSIONS", "BadQuery", "Bar", "Extent", "Late", "LedgerUnavailable", "Of", "Person", "Quantiles", "Reports",
+    "Row", "Slice", "Sums", "UnknownZone", "Waits", "Window", "connect", "day_range", "instant", "micros",
+    "window_start",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -49,6 +51,15 @@ class Extent:
     entries: int
     first_us: int | None
     last_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """What somebody who signs in may see."""
+
+    name: str
+    admin: bool
+    teams: tuple[str, ...]
 
 
 def connect(url: str) -> Reports:
@@ -87,9 +98,14 @@ class Reports:
         """What cache misses cost, by cause; the dearest first."""
         return misses.causes(self._reader.read(misses.query(part or Slice()).limit(MAX_ROWS))[0])
 
-    def savings(self, part: Slice | None = None) -> list[Saving]:
-        """What each lever saves against the conversations held out from it."""
-        return savings.savings(self._reader.read(savings.query(part or Slice()))[0])
+    def latest_misses(self, part: Slice, most: int) -> Slice:
+        """A slice that begins later, where it has more misses than that: so many of the latest are in it."""
+        found = self._reader.read(misses.nth_latest_query(part, most))[0]
+        return replace(part, since_us=found[0]["at_us"]) if found else part
+
+    def savings(self, part: Slice | None = None, latest: int = savings.MAX_ENTRIES) -> list[Saving]:
+        """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
+        return savings.savings(self._reader.read(savings.query(part or Slice(), latest))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
@@ -101,14 +117,15 @@ class Reports:
         self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token",
         bars: tuple[str, ...] | None = None,
     ) -> Waits:  # fmt: skip
-        """`latency` by each of several splits, `histogram` by `bars`, whose dimensions are among them; over many attempts the
-        ledger is asked once, by all that they name."""
-        finest = tuple(sorted({name for by in splits for name in by}, key=lambda name: (name not in TIMES, name)))
-        part = self._tight(finest, part or Slice())
-        if rolled.plan(finest, part, LATENCY_DIMS) and self._count(part) > latency.EXACT_UP_TO:
-            bins = self._bins(finest, part, of)
-            drawn = [] if bars is None else latency.bars(latency.merged(bins, finest, bars))
-            return Waits({by: latency.quantiles_of(latency.merged(bins, finest, by)) for by in splits}, drawn)
+        """`latency` by each of several splits, `histogram` by `bars`. Over many attempts, splits that others tell in finer
+        pieces of the same time are added up from those."""
+        part = self._tight([name for by in splits for name in by], part or Slice())
+        wanted = [*splits, *([bars] if bars is not None else [])]
+        finest = {by: max((other for other in wanted if _finer(other, by)), key=len) for by in wanted}
+        if all(rolled.plan(by, part, LATENCY_DIMS) for by in finest.values()) and self._count(part) > latency.EXACT_UP_TO:
+            bins = {by: self._bins(by, part, of) for by in set(finest.values())}
+            told = {by: latency.merged(bins[fine], fine, by) for by, fine in finest.items()}
+            return Waits({by: latency.quantiles_of(told[by]) for by in splits}, latency.bars(told[bars]) if bars else [])
         found = {}
         for by in splits:
             split = dimensions(by, part)
@@ -117,6 +134,10 @@ class Reports:
 
     def histogram(self, by: Sequence[str] = ("lane",), part: Slice | None = None, of: Of = "first_token") -> list[Bar]:
         return latency.bars(self._bins(by, self._tight(by, part or Slice()), of))
+
+    def late(self, deadlines: Mapping[tuple[str, str], float], part: Slice | None = None) -> list[Late]:
+        """First tokens after the deadline of (team, class), in milliseconds; from bins."""
+        return latency.late(self._bins(("team", "class"), part or Slice(), "first_token"), deadlines)
 
     def _bins(self, by: Sequence[str], part: Slice, of: Of) -> Bins:
         split = dimensions(by, part)
@@ -185,7 +206,8 @@ class Reports:
         part = part or Slice()
         query = part.apply(select(C.call_id, C.at_us).where(IS_ATTEMPT))
         if search:
-            exact = [C.run == search, C.key_id == search, C.model == search, C.status == search]
+            known = [name for name in ("key", "model", "status") if search in self.values(name, part)]
+            exact = [C.run == search, *[column_of(name) == search for name in known]]
             query = query.where(or_(C.call_id.startswith(search, autoescape=True), *exact))
         found = self._reader.read(query.order_by(C.at_us.desc()).limit(4 * limit))[0]
         ids = list(dict.fromkeys(row["call_id"] for row in found))[:limit]
@@ -231,6 +253,14 @@ class Reports:
 
     def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
+        return [calls.timed(entry) for entry in self._run_entries(run_id, team, limit)]
+
+    def run_trace(self, run_id: str, team: str | None = None) -> Json | None:
+        """The same calls as a trace file has them, to be replayed under other policies; None: there is none."""
+        found = list(replay.lines(self._run_entries(run_id, team, MAX_ROWS)))
+        return {"id": run_id, "trace": found} if found else None
+
+    def _run_entries(self, run_id: str, team: str | None, limit: int) -> list[Entry]:
         wanted, query = [run_id], select(C.run).distinct()
         for _ in range(5):      # that deep runs may start runs
             rows = self._reader.read(query.where(C.parent_run.in_(wanted), C.run.not_in(wanted)))[0]
@@ -239,7 +269,7 @@ class Reports:
             wanted += [row["run"] for row in rows]
         found = select(LEDGER).where(C.run.in_(wanted), IS_ATTEMPT).order_by(C.at_us).limit(limit)
         entries = [entry_of(row) for row in self._reader.read(found)[0]]
-        return [calls.timed(entry) for entry in entries if team in (None, entry.team)]
+        return [entry for entry in entries if team in (None, entry.team)]
 
     def decisions(self, part: Slice | None = None, limit: int = 300) -> list[Json]:
         """The latest attempts with what every lane was expected to cost and take: `id, lane, decision`."""
@@ -257,6 +287,12 @@ class Reports:
         query = select(ALERTS.c.detail).order_by(ALERTS.c.at_us.desc()).limit(limit)
         rows = self._reader.read(query if team is None else query.where(ALERTS.c.team == team))[0]
         return [row["detail"] for row in rows]
+
+    def backtests(self, limit: int = 20) -> list[Json]:
+        """Results of `tollway policy backtest --keep`, the latest first: `at_us, actor, title, result`."""
+        query = select(AUDIT).where(AUDIT.c.action == BACKTEST).order_by(AUDIT.c.at_us.desc()).limit(limit)
+        rows = self._reader.read(query)[0]
+        return [{"at_us": row["at_us"], "actor": row["actor"], "title": row["target"], **row["detail"]} for row in rows]
 
     def rolled(self) -> tuple[int, int]:
         """Entries that the roll-ups hold, and when they were last added to, in microseconds."""
@@ -306,6 +342,16 @@ class Reports:
         columns = [KEYS.c[name] for name in ("id", "team", "project", "name", "role")]
         return next(iter(self._reader.read(select(*columns).where(*good))[0]), None)
 
+    def person(self, issuer: str, subject: str) -> Person | None:
+        """Somebody who signs in and is not disabled, and the teams they are in."""
+        u, m = USERS.c, MEMBERSHIPS.c
+        good = [u.issuer == issuer, u.subject == subject, u.disabled_us.is_(None)]
+        found = self._reader.read(select(u.id, u.name, u.admin).where(*good))[0]
+        if not found:
+            return None
+        teams = self._reader.read(select(m.team).where(m.user_id == found[0]["id"]).order_by(m.team))[0]
+        return Person(found[0]["name"] or subject, bool(found[0]["admin"]), tuple(row["team"] for row in teams))
+
     def _calls(self, ids: Sequence[str], team: str | None) -> list[Json]:
         entries = [entry for entry in self._entries_of(ids) if team in (None, entry.team)]
         return [calls.call_json(group) for group in calls.by_call(entries, ids) if group]
@@ -322,6 +368,10 @@ class Reports:
         since, until = first[0]["at"] or 0, (last[0]["at"] or 0) + 1
         whole = -(-until // HOUR_US) * HOUR_US     # so that the roll-up has it
         return replace(part, since_us=max(part.since_us, since), until_us=min(part.until_us, whole))
+
+
+def _finer(by: Sequence[str], than: Sequence[str]) -> bool:
+    return set(than) <= set(by) and set(by) & set(TIMES) == set(than) & set(TIMES)
 
 
 def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:

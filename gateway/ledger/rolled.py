@@ -30,8 +30,8 @@ from gateway.ledger import days
 from gateway.ledger.days import HOUR_US
 from gateway.ledger.latency import BIN, SPANS, Of
 from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
-from gateway.ledger.rollup_sql import DIMS, VARYING, entry_sums
-from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, ROLLUP, STATE, SUMS, seq
+from gateway.ledger.rollup_sql import DIMS, VARYING, entry_sums, tag_dim
+from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, STATE, SUMS, seq
 from gateway.ledger.slices import MAX_ROWS, TIMES, Dimension, Slice
 from gateway.ledger.tables import LEDGER
 
@@ -51,6 +51,8 @@ class Plan:
     last: int
     cut: tuple[int, ...]
     """Hours between them that are left out."""
+    rest: tuple[str, ...]
+    """The dimension that also has the entries without a run or tag that `dim` is about."""
 
 
 def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS) -> Plan | None:
@@ -58,29 +60,31 @@ def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS)
     need = {name for name in (*by, *part.where) if name not in ("team", *TIMES)}
     dim = _dimension(need, dims)
     times = set(by) & set(TIMES)
-    without = any((name == "run" or name.startswith("tag:")) and _has_none(wanted) for name, wanted in part.where.items())
-    if dim is None or without or len(times) > 1 or (times and by[0] not in TIMES):
+    without = any(_sparse(name) and _has_none(wanted) for name, wanted in part.where.items())
+    if dim is None or without or len(times) > 1 or (times and by[0] not in TIMES) or frozenset(need & _VARYING) not in VARYING:
         return None
     cut = _cut_hours(part) if times else ()
     if cut is None or ("hour" in times and not _whole_hours(part)):
         return None
     first, last = -(-part.since_us // HOUR_US), part.until_us // HOUR_US
-    return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last))
+    rest = _dimension({name for name in need if not _sparse(name)}, dims)
+    assert rest is not None, "what splits a run or a tag splits all entries"
+    return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last), rest)
 
 
 def _has_none(wanted: str | Sequence[str | None] | None) -> bool:
     return wanted is None or (not isinstance(wanted, str) and None in wanted)
 
 
-def _sparse(dimension: Dimension) -> bool:
-    return dimension.name == "run" or dimension.name.startswith("tag:")
+def _sparse(name: str) -> bool:
+    """Values that most entries lack: the roll-up has only those that have one, and each team by itself."""
+    return name == "run" or name.startswith("tag:")
 
 
 def _dimension(need: set[str], dims: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """The narrowest dimension that has all that is asked for; a tag is `tag`, its name and its value."""
-    if len(need) == 1 and (name := next(iter(need))).startswith("tag:") and () in dims:
-        return ("tag", name.partition(":")[2])
-    fitting = [dim for dim in dims if need <= set(dim)]
+    """The narrowest dimension that has all that is asked for."""
+    tags = [tag_dim(name) for name in sorted(need) if name.startswith("tag:")] if () in dims else []
+    fitting = [dim for dim in (*dims, *tags) if need <= set(dim)]
     return min(fitting, key=len, default=None)
 
 
@@ -132,13 +136,14 @@ def dearest_query(dimension: Dimension, part: Slice, found: Plan, dialect: str, 
 
 def values_sums_query(dimension: Dimension, part: Slice, found: Plan, dialect: str) -> Select[Any]:
     """Sums of each value of a dimension that entries may lack, the dearest first; entries without one are left out."""
-    names = [name for name in SUMS if not name.startswith("calls") or name == "calls"]
+    calls = VARYING[frozenset(part.where) & _VARYING]
+    names = [name for name in SUMS if not name.startswith("calls") or name == calls]
     parts = entry_sums(dialect)
     each = select(dimension.sql, *[parts[name] for name in names]).where(dimension.sql.element.is_not(None))
     beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, dialect)]
     rolled = _Rolled(ROLLUP, (dimension,), part, found).query([ROLLUP.c[name] for name in names])
     both = union_all(rolled, *beside).subquery("both")
-    figures = {name: both.c[name] for name in names if name != "entries"}
+    figures = {"calls" if name == calls else name: both.c[name] for name in names if name != "entries"}
     sums = [what.label(name) for name, what in sums_of(figures).items()]
     key = both.c[dimension.sql.name]
     return select(key, *sums).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc(), key).limit(MAX_ROWS)
@@ -189,21 +194,19 @@ class _Rolled:
 
     def queries(self, figures: Sequence[ColumnElement[Any]]) -> list[Select[Any]]:
         """Where a run or a tag splits, entries without one are what is left of all of them."""
-        if not any(map(_sparse, self.by)):
+        if not any(_sparse(d.name) for d in self.by) or any(map(_sparse, self.part.where)):
             return [self.query(figures)]
-        rest = replace(self, plan=replace(self.plan, dim=()))
+        rest = replace(self, plan=replace(self.plan, dim=self.plan.rest))
         return [self.query(figures), rest.query(figures), self.query([-figure for figure in figures], without=True)]
 
     def query(self, figures: Sequence[ColumnElement[Any]], without: bool = False) -> Select[Any]:
         c, found = self.table.c, self.plan
-        tag = found.dim[:1] == ("tag",)
-        keys = [null() if without and _sparse(d) else self._key(d) for d in self.by]
+        lacking = [_sparse(d.name) and (without or d.name not in found.dim) for d in self.by]
+        keys = [null() if lacks else self._key(d) for d, lacks in zip(self.by, lacking, strict=True)]
         query = select(*[key.label(d.sql.name) for key, d in zip(keys, self.by, strict=True)], *figures)
-        query = query.where(c.dim == ("tag" if tag else ",".join(found.dim)), c.hour >= found.first, c.hour < found.last)
+        query = query.where(c.dim == ",".join(found.dim), c.hour >= found.first, c.hour < found.last)
         if found.cut:
             query = query.where(c.hour.not_in(found.cut))
-        if tag:
-            query = query.where(c.v1 == found.dim[1])
         for name, wanted in self.part.where.items():
             values = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
             if name == "team":
@@ -215,15 +218,11 @@ class _Rolled:
     def _teams(self) -> ColumnElement[bool]:
         """The rows of all teams together, but where they are asked for one by one, or kept one by one only."""
         team = self.table.c.team
-        apart = self.plan.dim[:1] in (("run",), ("tag",)) or any(d.name == "team" or _sparse(d) for d in self.by)
+        apart = any(map(_sparse, self.plan.dim)) or any(d.name == "team" or _sparse(d.name) for d in self.by)
         return team != ALL_TEAMS if apart else team == ALL_TEAMS
 
     def _value(self, name: str) -> ColumnElement[Any]:
-        if not self.plan.dim:
-            return null()
-        if name.startswith("tag:"):
-            return self.table.c.v2
-        return (self.table.c.v1, self.table.c.v2)[self.plan.dim.index(name)]
+        return self.table.c[PLACES[self.plan.dim.index(name)]]
 
     def _key(self, dimension: Dimension) -> ColumnElement[Any]:
         c, bounds = self.table.c, self.part.clock_bounds

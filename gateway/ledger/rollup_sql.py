@@ -38,6 +38,7 @@ from gateway.ledger.rollup_tables import (
     LATENCY_KEY,
     MONEY,
     NONE,
+    PLACES,
     RATES,
     ROLLUP,
     SUMS,
@@ -56,16 +57,27 @@ VALUES = {
     )
 }  # fmt: skip
 """Dimension -> the entry's value."""
-PAIRS = (("lane", "class"), ("backend", "lane"), ("model", "lane"), ("model", "class"), ("project", "model"), ("key", "model"))
-DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in VALUES], *PAIRS, ("run",))
-"""And tags: dimension `tag`, its name in `v1` and its value in `v2`."""
+FILTERED = ("model", "lane")
+"""By these every other value can be narrowed."""
+_TRIPLES = tuple((name, *FILTERED) for name in ("project", "key", "backend", "class", "client", "status", "miss", "prices"))
+RUN = ("run", *FILTERED)
+DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in VALUES], ("lane", "class"), FILTERED, *_TRIPLES, RUN)
+"""And one for each tag, of its value, model and lane: see `tag_dim`."""
 VARYING: Mapping[frozenset[str], str] = {
     frozenset(): "calls", frozenset({"backend"}): "calls_backend", frozenset({"lane"}): "calls_lane",
     frozenset({"backend", "lane"}): "calls_backend_lane", frozenset({"provider"}): "calls_provider",
     frozenset({"status"}): "calls_status", frozenset({"miss"}): "calls_miss",
+    frozenset({"lane", "status"}): "calls_lane_status", frozenset({"lane", "miss"}): "calls_lane_miss",
 }  # fmt: skip
 """Dimensions that may differ between the attempts of a call -> the column that counts calls within them."""
-LATENCY_DIMS: tuple[tuple[str, ...], ...] = (("lane", "class"), ("backend", "lane"), ("model", "lane"), ("prompt", "lane"))
+LATENCY_DIMS: tuple[tuple[str, ...], ...] = (
+    ("lane",), ("lane", "class"), ("prompt", "lane"), *[(name, *FILTERED) for name in ("class", "backend", "prompt")],
+)  # fmt: skip
+
+
+def tag_dim(name: str) -> tuple[str, ...]:
+    """`name` with `tag:` in front."""
+    return (name, *FILTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,10 @@ def statements(dialect: str) -> Statements:
     marks = [_mark(dialect, n) for n in range(1, len(RATES.c) + 1)]
     between = _between(dialect)
     there = "INSERT INTO rollup_state (id, seq, entries, rolled_us) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING"
-    own = ("SET LOCAL lock_timeout = '5s'", "LOCK TABLE ledger IN SHARE MODE", "SELECT seq FROM rollup_state FOR UPDATE")
+    own = (
+        "SET LOCAL lock_timeout = '5s'", "SET LOCAL enable_seqscan = off", "LOCK TABLE ledger IN SHARE MODE",
+        "SELECT seq FROM rollup_state FOR UPDATE",
+    )  # fmt: skip
     newest = select(func.coalesce(func.max(place), 0)).select_from(LEDGER)
     behind = select(place.label("place")).select_from(LEDGER).where(between[0]).order_by(place)
     behind = behind.limit(literal_column(_mark(dialect, 2)))
@@ -142,7 +157,7 @@ def entry_sums(dialect: str) -> Mapping[str, ColumnElement[Any]]:
 def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
     """1 for the attempt of a call that came first of those with its values."""
     earlier = LEDGER.alias("earlier")
-    before = and_(earlier.c.call_id == C.call_id, earlier.c.kind == "attempt", seq(dialect, "earlier") < seq(dialect))
+    before = and_(earlier.c.call_id == C.call_id, earlier.c.kind == "attempt", _place(dialect, "earlier") < seq(dialect))
     same = [
         _miss(dialect, "earlier").is_not_distinct_from(_miss(dialect, "ledger"))
         if name == "miss"
@@ -150,6 +165,11 @@ def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
         for name in sorted(dims)
     ]
     return case((IS_ATTEMPT & ~exists(1).where(before, *same).select_from(earlier).correlate(LEDGER), 1), else_=0)
+
+
+def _place(dialect: str, table: str) -> ColumnElement[int]:
+    """Not by its index: in a young table, which has no statistics yet, PostgreSQL would look all earlier entries up by it."""
+    return seq(dialect, table) + literal_column("0", BigInteger)
 
 
 def _miss(dialect: str, table: str) -> ColumnElement[str]:
@@ -162,7 +182,7 @@ def _unpriced(dialect: str) -> ColumnElement[int]:
     """An attempt without a price adds one; the first correction that brings it one takes it away."""
     old, other = LEDGER.alias("old"), LEDGER.alias("other")
     was_unknown = exists(1).where(old.c.id == C.corrects, old.c.cost_nanos.is_(None)).select_from(old).correlate(LEDGER)
-    earlier = and_(other.c.corrects == C.corrects, other.c.cost_nanos.is_not(None), seq(dialect, "other") < seq(dialect))
+    earlier = and_(other.c.corrects == C.corrects, other.c.cost_nanos.is_not(None), _place(dialect, "other") < seq(dialect))
     first = ~exists(1).where(earlier).select_from(other).correlate(LEDGER)
     mends = and_(C.corrects.is_not(None), C.cost_nanos.is_not(None))
     return case((IS_ATTEMPT & C.cost_nanos.is_(None), 1), (mends, case((was_unknown & first, -1), else_=0)), else_=0)
@@ -178,7 +198,7 @@ def _sums(dialect: str) -> str:
     keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), *values.values()]
     fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE))
     base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *VALUES)], SUMS).cte("base")
-    parts = [part for dims in DIMS if dims != ("run",) for part in _levels(base, dims, SUMS)]
+    parts = [part for dims in DIMS if dims != RUN for part in _levels(base, dims, SUMS)]
     parts += [_runs(fresh), _tags(fresh, dialect)]
     return _upsert(dialect, ROLLUP, (*KEY, *SUMS), parts, KEY, SUMS)
 
@@ -227,26 +247,27 @@ def _values(base: CTE, dims: tuple[str, ...]) -> list[ColumnElement[Any]]:
 
 
 def _labelled(values: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
-    both = [*values, literal(""), literal("")][:2]
-    return [value.label(name) for value, name in zip(both, ("v1", "v2"), strict=True)]
+    padded = [*values, *[literal("")] * (len(PLACES) - len(values))]
+    return [value.label(name) for value, name in zip(padded, PLACES, strict=True)]
 
 
 def _runs(fresh: CTE) -> Select[Any]:
     """A row for each run. Runs and tags have no row for entries without one, and none for all teams together."""
-    totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
-    query = select(literal("run").label("dim"), fresh.c.team, fresh.c.hour, *_labelled([fresh.c.run]), *totals)
-    return query.where(fresh.c.run.is_not(None)).group_by(fresh.c.team, fresh.c.hour, fresh.c.run)
+    totals, keys = [func.sum(fresh.c[name]).label(name) for name in SUMS], [fresh.c[name] for name in RUN]
+    query = select(literal(",".join(RUN)).label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
+    return query.where(fresh.c.run.is_not(None)).group_by(fresh.c.team, fresh.c.hour, *keys)
 
 
 def _tags(fresh: CTE, dialect: str) -> Select[Any]:
     """A row for each value of each tag."""
     each = func.json_each(fresh.c.tags) if dialect == "sqlite" else func.jsonb_each_text(cast(fresh.c.tags, postgresql.JSONB))
     tag = each.table_valued("key", "value", name="tag")
-    name, value = tag.c.key, cast(tag.c.value, String)
+    keys = [cast(tag.c.value, String), *[fresh.c[name] for name in FILTERED]]
+    dim = literal("tag:") + tag.c.key + literal("".join(f",{name}" for name in FILTERED))
     totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
-    query = select(literal("tag").label("dim"), fresh.c.team, fresh.c.hour, *_labelled([name, value]), *totals)
+    query = select(dim.label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
     query = query.select_from(fresh.join(tag, literal_column("true"))).where(fresh.c.tags != "{}")
-    return query.group_by(fresh.c.team, fresh.c.hour, name, value)
+    return query.group_by(fresh.c.team, fresh.c.hour, tag.c.key, *keys)
 
 
 def _latency_levels(base: CTE, of: Of, dims: tuple[str, ...]) -> list[Select[Any]]:

@@ -1,6 +1,6 @@
 """Tables of the roll-ups: sums of the ledger by hour, kept beside it and made again from it at any time.
 
-`rollup` has one row per dimension, team, hour and value, `rollup_latency` the same with a bin of waiting time. Hours are UTC,
+`rollup` has one row per dimension, team, hour and values, `rollup_latency` the same with a bin of waiting time. Hours are UTC,
 counted from the epoch. The state says up to which entry, in order of insertion, all is in them: what came later is read from
 the ledger itself. That order is SQLite's rowid (nothing is ever deleted there), on PostgreSQL a column that the database fills.
 """
@@ -20,6 +20,7 @@ NONE = "\x01"
 WRITES = tuple(f"write_{ttl}" for ttl in WRITE_TTLS)
 COUNTS = (
     "entries", "calls", "calls_backend", "calls_lane", "calls_backend_lane", "calls_provider", "calls_status", "calls_miss",
+    "calls_lane_status", "calls_lane_miss",
     "attempts", "failed", "retries", "unpriced", "estimated", "uncached", "cache_read", *WRITES, "output", "reasoning",
     "expected", "missed", "predicted_read", "expected_read",
     "uncached_nanos", "cache_read_nanos", "cache_write_nanos", "output_nanos",
@@ -28,8 +29,10 @@ COUNTS = (
 MONEY = ("cost_nanos", "uncached_cost_nanos")
 """NULL where nothing in the group has a known price."""
 SUMS = (*COUNTS, *MONEY)
-KEY = ("dim", "team", "hour", "v1", "v2")
-LATENCY_KEY = ("of", "dim", "team", "hour", "v1", "v2", "bin")
+PLACES = ("v1", "v2", "v3")
+"""Where the values of a dimension stand, in its order."""
+KEY = ("dim", "team", "hour", *PLACES)
+LATENCY_KEY = ("of", *KEY, "bin")
 
 
 def _table(name: str, *columns: SchemaItem) -> Table:

@@ -55,15 +55,15 @@ class Saving:
         }  # fmt: skip
 
 
-def query(part: Slice) -> Select[*tuple[Any, ...]]:
-    """The latest entries that tell their arm."""
+def query(part: Slice, latest: int) -> Select[*tuple[Any, ...]]:
+    """Those of the latest entries that tell their arm."""
     prompt = func.coalesce(C.uncached, 0) + func.coalesce(C.cache_read, 0)
     for name in ("write_5m", "write_1h", "write_30m", "write_12h", "write_unknown"):
         prompt = prompt + func.coalesce(C[name], 0)
     columns = [C.receipts, C.cost_nanos, C.uncached_cost_nanos, prompt.label("prompt")]
-    told = cast(C.receipts, String).contains(f'"{ARM}"')
-    priced = C.cost_nanos.is_not(None) & C.uncached_cost_nanos.is_not(None)
-    return part.apply(select(*columns)).where(told, priced, C.kind == "attempt").order_by(C.at_us.desc()).limit(MAX_ENTRIES)
+    some = part.apply(select(*columns)).where(C.kind == "attempt").order_by(C.at_us.desc()).limit(latest).subquery()
+    told = cast(some.c.receipts, String).contains(f'"{ARM}"')
+    return select(some).where(told, some.c.cost_nanos.is_not(None), some.c.uncached_cost_nanos.is_not(None))
 
 
 def savings(rows: Iterable[Mapping[str, Any]]) -> list[Saving]:

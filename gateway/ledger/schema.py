@@ -28,7 +28,7 @@ __all__ = ["FIRST", "REVISION", "SchemaError", "downgrade", "revision", "upgrade
 FIRST = "0001"
 MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT = "5s"
-_LOCK, _TRIES, _WAIT_S = 0x746F6C6C, 5, 2.0
+_LOCK, _TRIES, _WAIT_S, _TURN_S = 0x746F6C6C, 5, 2.0, 0.1
 assert {t.metadata for t in (registers.USERS, rollup_tables.ROLLUP, watch_tables.STATUS)} == {Tables.metadata}
 
 log = logging.getLogger("tollway.ledger")
@@ -167,7 +167,10 @@ async def _alone(engine: AsyncEngine) -> AsyncIterator[None]:
         yield
         return
     async with engine.connect() as connection:
-        await connection.execute(text(f"SELECT pg_advisory_lock({_LOCK})"))
+        # No transaction stays open and no statement waits meanwhile: an index built beside the traffic waits for all of them.
+        await connection.execution_options(isolation_level="AUTOCOMMIT")
+        while not (await connection.execute(text(f"SELECT pg_try_advisory_lock({_LOCK})"))).scalar_one():  # noqa: ASYNC110
+            await asyncio.sleep(_TURN_S)
         try:
             yield
         finally:

@@ -11,14 +11,14 @@ from operator import attrgetter
 from typing import Any, cast
 
 import orjson
-from sqlalchemy import JSON, BigInteger, Index, MetaData, Table
+from sqlalchemy import JSON, BigInteger, Index, MetaData, Table, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
 from gateway.core.usage import WRITE_TTLS, TokenUsage
 from gateway.ledger import Entry
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest of `migrations/versions`, as this program's tables are."""
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
@@ -34,7 +34,10 @@ class LedgerRow(Tables, table=True):
     """One entry. Only ever inserted."""
 
     __tablename__ = "ledger"
-    __table_args__ = (Index("ledger_team_at", "team", "at_us"), Index("ledger_model_at", "model", "at_us"))
+    __table_args__ = (
+        Index("ledger_team_at", "team", "at_us"), Index("ledger_model_at", "model", "at_us"),
+        Index("ledger_missed_at", "at_us", sqlite_where=text("miss IS NOT NULL"), postgresql_where=text("miss IS NOT NULL")),
+    )  # fmt: skip
 
     id: str = Field(primary_key=True)
     call_id: str = Field(index=True)
@@ -128,6 +131,10 @@ class AuditRow(Tables, table=True):
     """For example `key.create`."""
     target: str
     detail: dict[str, Any] = Field(default_factory=dict, sa_type=cast(Any, Json))
+
+
+BACKTEST = "policy.backtest"
+"""The action of an audit row that keeps a backtest's result."""
 
 
 class SchemaRow(Tables, table=True):

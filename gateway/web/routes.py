@@ -93,6 +93,17 @@ async def run(request: Request[Any, Any, State], state: State, run_id: FromPath[
     return found
 
 
+@get("/tollway/runs/{run_id:str}/trace")
+async def run_trace(request: Request[Any, Any, State], state: State, run_id: FromPath[str]) -> dict[str, Any]:
+    """The run's calls as a trace file has them, for `tollway policy backtest --trace`: tokens, times and labels, no text."""
+    tenant, services = tenant_of(request), state.services
+    question = ("trace", {"id": run_id})
+    found = await _read(services, _scope(tenant), question, services.reports.run_trace, run_id, _scope(tenant))
+    if found is None:
+        raise NotFound(f"there is no answered call of a run {run_id!r} of your team")
+    return found
+
+
 @get("/tollway/usage")
 async def usage(request: Request[Any, Any, State], state: State) -> dict[str, Any]:
     """Sums as `tollway report` prints them: `report`, `by`, `since`, `until`, `tz`, and filters such as `model=`."""
@@ -129,4 +140,4 @@ async def _read(
     return found
 
 
-HANDLERS = (models, model, call, run, usage)
+HANDLERS = (models, model, call, run, run_trace, usage)

@@ -16,10 +16,12 @@ from gateway.alerts import Alert, rules
 from gateway.alerts.watch import send_all
 from gateway.core.errors import BadRequest, NotFound, Overloaded
 from gateway.ledger.reports import LedgerUnavailable
+from gateway.ledger.tables import BACKTEST
 from gateway.ledger.verdicts import verdict, verdict_json
 from gateway.services import Services
 from gateway.watched import bounds_of, channels_of, limits_of
 from gateway.web.routes import tenant_of
+from router_policies.tally import FIGURES
 
 
 class Verdict(BaseModel):
@@ -91,4 +93,27 @@ async def test(request: Request[Any, Any, State], state: State) -> dict[str, Any
     return {"channels": await send_all(channels, alert)}
 
 
-HANDLERS = (judge, alerts, test)
+class Backtest(BaseModel):
+    """What `tollway policy backtest` found."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: str = Field(min_length=1, max_length=512)
+    result: dict[str, Any]
+
+
+@post("/tollway/admin/backtests", status_code=201)
+async def keep_backtest(
+    request: Request[Any, Any, State], state: State, data: Annotated[Backtest, Body()]
+) -> dict[str, Any]:
+    """Kept in the audit trail, for the dashboard's page on policies."""
+    tenant = tenant_of(request)
+    people.need_admin(tenant)
+    figures = data.result.get("all")
+    if not isinstance(figures, dict) or not all(isinstance(figures.get(name), dict) for name in FIGURES):
+        raise BadRequest("result is not what `tollway policy backtest --json` prints", param="result")
+    await state.services.key_table.audit(tenant.key_id, BACKTEST, data.title, {"result": data.result})
+    return {"title": data.title}
+
+
+HANDLERS = (judge, alerts, test, keep_backtest)

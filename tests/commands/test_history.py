@@ -1,7 +1,6 @@
 from typing import ClassVar
 
 import pytest
-from msgspec.structs import replace
 
 from gateway.commands import history
 from gateway.core.usage import TokenUsage
@@ -21,16 +20,6 @@ class Settings:
     backends: ClassVar = {"b": BackendSettings(dialect="openai", url="http://x", models={"m": "up"}, lanes={
         "fast": LaneSettings(service_tier="priority", slots=3), "slow": LaneSettings(),
     })}  # fmt: skip
-
-
-def test_entries_become_calls():
-    """Seconds from the first; the class only where the client chose it; corrections and failures are no calls."""
-    ruled = replace(ENTRY, id="2", at_us=6_500_000, reason="class interactive (rule editor); ...", stream=False, run="r")
-    odd = [replace(ENTRY, kind="correction", corrects="1"), replace(ENTRY, status="failed"), replace(ENTRY, tokens=TokenUsage())]
-    one, two = history.calls([ENTRY, *odd, ruled])
-    assert (one.at_s, one.prompt_tokens, one.output_tokens, one.wished_class, one.path) == (0.0, 1_000, 101, "interactive", "/v1/messages")
-    assert (one.cached, one.session) == ({"b": 900}, "k")
-    assert (two.at_s, two.wished_class, two.stream, two.session) == (1.5, None, False, "r")
 
 
 def test_lanes_are_as_fast_as_they_were_seen():

@@ -1,6 +1,7 @@
 """Every page opens on every ledger, on bad days too, and the filter in the address holds."""
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,3 +80,47 @@ def _member(title: str) -> None:
     from dashboard import app, data  # runs as a script of its own
 
     app.show(title, data.Viewer("search", "someone"))
+
+
+@pytest.mark.parametrize("title", ["Overview", "Spend", "Calls"])
+def test_a_filter_that_matches_nothing_says_so_and_is_undone_at_a_click(look: Look, title: str) -> None:
+    """A model that is not there, and a team that was deleted while it was shown: both stay in the filter until then."""
+    look("one")
+    test = page(title, model="gone", team="deleted")
+    assert "Nothing in this range for these filters" in test.info[0].value
+    assert test.multiselect(key="team").value == ["deleted"]
+    test.button(key="widen").click().run()
+    assert not test.exception
+    assert test.multiselect(key="model").value == []
+    assert not any("Nothing in this range" in info.value for info in test.info)
+
+
+@pytest.mark.parametrize(("name", "value"), [("model", "gpt-5.5"), ("lane", "fast")])
+def test_filters_change_figures(look: Look, name: str, value: str) -> None:
+    """To what the report says, and they stand in the address."""
+    report = look("busy")
+    test = page("Overview", **{name: value})
+    assert metrics(test)["Spend"] == format.usd(report.spend((), Slice(where={name: value})).total.cost_nanos)
+    assert test.query_params[name] in (value, [value])
+
+
+def test_an_older_schema_says_what_to_do(look: Look, tmp_path: Path) -> None:
+    """And the page goes on by itself once the gateway has been started."""
+    look("one")
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("ALTER TABLE rollup RENAME TO rollup_of_the_future")
+    test = page("Spend")
+    assert "Starting the gateway mends it" in test.warning[0].value
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("ALTER TABLE rollup_of_the_future RENAME TO rollup")
+    test.run()
+    assert not test.warning
+
+
+def test_a_link_from_a_figure_opens_its_calls_and_no_others(look: Look) -> None:
+    """Also where it names what is no dimension."""
+    report = look("busy")
+    expected = report.call_list(Slice(where={"key": "key-search-1"}), limit=50)
+    test = page("Calls", by="key", **{"is": "key-search-1"})
+    assert list(test.dataframe[0].value["id"]) == [call["id"] for call in expected]
+    assert "is nothing to group or filter by" in page("Calls", by="nonsense", **{"is": "x"}).info[0].value

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import insert, update
@@ -12,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import data, login
 from gateway.access.keys import digest, mint
+from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import Store
 from gateway.ledger.tables import KEYS
@@ -125,3 +127,35 @@ def test_a_key_of_a_project_sees_that_project(keys: Callable[..., str]) -> None:
     assert data.verify(keys(project="web")) == data.Viewer("search", "n", "web")
     assert data.Viewer("search", "n", "web").where == {"team": "search", "project": "web"}
     assert metrics(opened(keys(project="web"))) == {}       # the team's one call has no project
+
+
+@pytest.mark.parametrize(("claims", "sees"), [
+    pytest.param({"iss": "https://id.test", "sub": "ann"}, {"search"}, id="a member of one team"),
+    pytest.param({"iss": "https://id.test", "sub": "root"}, {"search", "other"}, id="an admin"),
+    pytest.param({"iss": "https://evil.test", "sub": "root"}, None, id="another provider's word"),
+    pytest.param({"iss": "https://id.test", "sub": "gone"}, None, id="disabled"),
+    pytest.param({"iss": "https://id.test", "sub": ""}, None, id="nobody"),
+])  # fmt: skip
+def test_people_see_what_the_list_of_people_says(
+    keys: Callable[..., str], monkeypatch: pytest.MonkeyPatch, claims: dict[str, str], sees: set[str] | None
+) -> None:
+    """Whatever else the provider says of them."""
+    url = data.database_url()
+    for name, more in (("ann", {}), ("root", {"admin": True}), ("gone", {"disabled_us": 1, "admin": True})):
+        row = {"id": name, "issuer": "https://id.test", "subject": name, "name": name, "admin": False, "created_us": 0, **more}
+        execute(url, insert(USERS).values(row))
+    execute(url, insert(MEMBERSHIPS).values(user_id="ann", team="search", role="lead"))
+    monkeypatch.setenv("TOLLWAY_DASHBOARD_SECRETS", "somewhere")
+    monkeypatch.setattr("streamlit.user", SimpleNamespace(is_logged_in=True, to_dict=lambda: {**claims, "role": "admin"}))
+    test = opened()
+    if sees is None:
+        assert not test.metric
+        assert "not let in" in test.warning[0].value
+    else:
+        assert metrics(test)["Calls"] == str(len(sees))
+
+
+def test_an_address_that_is_not_verified_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOLLWAY_DASHBOARD_CLAIM", "email")
+    assert login._subject({"email": "a@x.test"}) == ""
+    assert login._subject({"email": "a@x.test", "email_verified": True}) == "a@x.test"

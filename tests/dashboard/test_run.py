@@ -9,7 +9,7 @@ from dashboard import run
 
 
 def test_the_command_is_safe() -> None:
-    command = run.command(8501, "127.0.0.1", "postgresql://u:secret@h/d")
+    command = run.command(8501, "127.0.0.1")
     flags = dict(zip(command[5::2], command[6::2], strict=True))
     assert command[1:4] == ["-m", "streamlit", "run"]
     assert Path(command[4]).is_file()

@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from dashboard.data import micros
-from dashboard.view import RANGES, buckets, view
+from dashboard.data import Slice, micros
+from dashboard.view import RANGES, buckets, narrowed, view
 
 NOW = micros(datetime(2026, 11, 2, 14, 30, tzinfo=UTC))      # the Monday after New York's clocks went back
 
@@ -61,3 +61,12 @@ def test_the_axis_of_a_25_hour_day_has_25_hours() -> None:
     assert (hours[0], hours[1], hours[2], hours[-1]) == (
         "2026-11-01T00:00-04:00", "2026-11-01T01:00-04:00", "2026-11-01T01:00-05:00", "2026-11-01T23:00-05:00",
     )  # fmt: skip
+
+
+def test_a_further_condition_never_widens() -> None:
+    """A link in another team's words opens nothing."""
+    part = Slice(where={"team": ["search"], "lane": "fast"})
+    assert narrowed(part, "team", "search").where["team"] == ["search"]
+    assert narrowed(part, "team", "support").where["team"] == []
+    assert narrowed(part, "lane", "standard").where["lane"] == []
+    assert narrowed(part, "run", "(none)").where == {"team": ["search"], "lane": "fast", "run": [None]}

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.core.levers import arms
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
 from gateway.ledger.rollup_tables import LATENCY, RATES, ROLLUP, STATE
@@ -103,6 +104,7 @@ def _call(rng: random.Random, number: int, at_us: int, sessions: dict[str, list[
         "provider": served.provider, "lane": served.lane, "served_tier": served.tier, "latency_class": latency_class,
         "policy_version": f"sha256:{team}", "reason": f"{served.lane}: least cost plus waiting for {latency_class}",
         "decision": _lanes(rng, served),
+        "receipts": (arms(session.encode(), {"normalize": number // 40 % 8 == 0}),) if team == "search" else (),
     }  # fmt: skip
     attempt = 1
     if rng.random() < 0.03:
@@ -136,19 +138,38 @@ def _answer(
         tokens_from="estimate" if gone else "provider", first_token_ms=round(ttft, 2),
         total_ms=round(ttft + output * served.per_token_ms * rng.uniform(0.8, 1.3), 2),
         predicted_read_tokens=prefix or None,
-        miss=None if hit or not prefix else {"kind": rng.choice(("timestamp", "expiry", "edit")), "place": "system block 1, line 2"},
+        miss=None if hit or not prefix else _miss(rng, prefix, served.rates),
         cost_nanos=-(-picos // 1_000) if priced else None, uncached_cost_nanos=-(-afresh // 1_000) if priced else None,
         price_rows=(f"{served.provider}/{served.model}@2026-04-01",) if priced else (),
     )  # fmt: skip
 
 
 def _lanes(rng: random.Random, won: _Served) -> tuple[dict[str, object], ...]:
+    """As the pipeline writes them: the lane that was taken, one that lost, one that was refused."""
     others = [lane for lane in ("fast", "standard", "flex") if lane != won.lane]
+    cost, wait, value = rng.lognormvariate(-6.5, 0.6), rng.uniform(0.1, 2), 0.002
+    ranked = ((won.lane, cost, wait), (others[0], cost * rng.uniform(1.2, 3), wait * rng.uniform(0.3, 1.2)))
     return (
-        {"lane": won.lane, "backend": won.backend, "chosen": True, "cost_usd": "0.001200000", "wait_s": round(rng.uniform(0.1, 2), 3)},
-        {"lane": others[0], "backend": won.backend, "cost_usd": "0.002900000", "wait_s": round(rng.uniform(0.1, 1), 3)},
-        {"lane": others[1], "backend": won.backend, "refused": "not allowed for this class"},
-    )
+        *[
+            {"lane": f"{won.backend}/{lane}", "expected_cost_usd": round(usd, 9), "expected_wait_s": round(s, 4),
+             "sum_usd": round(usd + value * s, 9), "miss_chance": 0.0, "note": None}
+            for lane, usd, s in ranked
+        ],
+        {"lane": f"{won.backend}/{others[1]}", "refused": "not allowed for this class"},
+    )  # fmt: skip
+
+
+_KINDS = {"timestamp": "/system/0", "expiry": "", "edit": "/tools/3", "id": "/messages/0"}
+
+
+def _miss(rng: random.Random, prefix: int, rates: tuple[int, int, int, int]) -> dict[str, object]:
+    """As `missed.py` writes it."""
+    kind = rng.choice(list(_KINDS))
+    start = rng.randrange(400)
+    return {
+        "kind": kind, "path": _KINDS[kind], "start": start, "end": start + 24, "would_hit": prefix, "lost": prefix,
+        "lost_nanos": prefix * (rates[0] - rates[1]) // 1_000, "earlier_us": 1_764_000_000_000_000,
+    }  # fmt: skip
 
 
 def write(place: Path | str, some: Iterable[Entry]) -> str:

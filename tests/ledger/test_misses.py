@@ -9,7 +9,10 @@ HOUR = 3_600_000_000
 
 
 def row(kind: str, path: str, nanos: int | None, calls: int = 1, client: str = "app/1") -> dict[str, Any]:
-    return {"kind": kind, "path": path, "team": "t", "client": client, "model": "m", "calls": calls, "lost": 100 * calls, "nanos": nanos, "example": path}
+    return {
+        "miss_kind": kind, "miss_path": path, "team": "t", "client": client, "model": "m", "calls": calls, "lost": 100 * calls,
+        "nanos": nanos, "example": path,
+    }  # fmt: skip
 
 
 def test_messages_are_one_place_and_the_dearest_comes_first() -> None:

@@ -1,14 +1,18 @@
 """A shut ledger says why, and opens by itself."""
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from gateway.ledger import reports
 from gateway.ledger.reports import LedgerUnavailable
+from gateway.ledger.sql import Store
 from tests.ledger.generate import entry, write
 
 
@@ -63,3 +67,53 @@ def test_reading_cannot_write(place: str) -> None:
         report._reader.read(text("DELETE FROM ledger"))
     assert report.spend().total.calls == 1
     report.close()
+
+
+GRANTS = (
+    "DROP ROLE IF EXISTS tollway_reader", "CREATE ROLE tollway_reader LOGIN", "GRANT USAGE ON SCHEMA public TO tollway_reader",
+    "GRANT SELECT ON ledger, rollup, rollup_latency, rollup_state, price_rates, gateway_status, alerts, keys, users, memberships, audit"
+    " TO tollway_reader",
+)  # fmt: skip
+"""As docs/dashboard.md has them."""
+
+
+def test_a_role_that_may_only_read_is_enough_for_reports(postgres_url: str) -> None:
+    """Every question that the dashboard asks, and not a row more."""
+    write(postgres_url, [entry(run="r-1", miss={"kind": "edit", "path": "/tools/1"})])
+    run(postgres_url, "DROP OWNED BY tollway_reader" if exists(postgres_url) else "SELECT 1", *GRANTS)
+    reader = postgres_url.replace("gw@", "tollway_reader@")
+    report = reports.connect(reader)
+    assert report.spend(("team",)).total.calls == 1
+    part = reports.Slice()
+    asked = (
+        report.waits((("lane",),), part, bars=("lane",)), report.call_list(part, "r-1"), report.runs(part), report.run("r-1"),
+        report.misses(part), report.savings(part), report.extent(part), report.values("model", part), report.decisions(part),
+    )  # fmt: skip
+    assert all(found is not None for found in asked)
+    assert [cause.kind for cause in report.misses(part)] == ["edit"]
+    assert (report.status(), report.alerts(), report.backtests()) == ([], [], [])
+    assert (report.key_by_digest("x", 1), report.person("i", "s"), report.rolled()) == (None, None, (0, 0))
+    with pytest.raises(DBAPIError, match="permission denied"):
+        run(reader, "DELETE FROM ledger")
+    report.close()
+    run(postgres_url, "DROP OWNED BY tollway_reader", "DROP ROLE tollway_reader")
+
+
+def exists(url: str) -> bool:
+    return bool(run(url, "SELECT 1 FROM pg_roles WHERE rolname = 'tollway_reader'"))
+
+
+def run(url: str, *statements: str) -> list[object]:
+    """The rows of the last one."""
+
+    async def work() -> list[object]:
+        store, rows = Store(url), list[object]()
+        async with store.begin() as connection:
+            for statement in statements:
+                found = await connection.exec_driver_sql(statement)
+                rows = list(found.all()) if found.returns_rows else []
+        await store.close()
+        return rows
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work()).result()

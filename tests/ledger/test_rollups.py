@@ -24,13 +24,14 @@ RATES = {"input": 100, "cached": 10, "write_5m": 125, "write_1h": 200, "write_30
 SPLITS: Sequence[tuple[str, ...]] = (
     (), ("team",), ("day", "team"), ("hour",), ("hour", "lane"), ("class", "lane"), ("backend", "lane"), ("status",), ("miss",), ("run",),
     ("tag:feature",), ("day", "tag:feature"), ("model",), ("client",), ("prices",), ("team", "key", "model"), ("project", "model"), ("provider",),
+    ("key", "model"), ("tag:feature", "lane"), ("run", "model"), ("hour", "status", "lane"), ("miss", "lane", "model"),
 )
-ORDERED = ((), ("hour", "lane"), ("class", "lane"), ("backend", "lane"), ("status",), ("miss",), ("provider",), ("tag:feature",), ("model",))
+ORDERED = ((), ("hour", "lane"), ("class", "lane"), ("backend", "lane"), ("status",), ("miss",), ("provider",), ("tag:feature",), ("model",), ("status", "lane"), ("miss", "lane"))
 """Splits whose calls, or attempts without a price, depend on what came first."""
 PARTS = (
     Slice(), Slice(tz="Asia/Kolkata"), Slice(tz="America/New_York", since_us=NOON - 5 * 24 * HOUR_US - 12_345, until_us=NOON - 777),
     Slice(where={"team": "search"}), Slice(where={"team": ["search", "support"], "lane": "fast"}), Slice(where={"model": ["gpt-5.5", "none"]}),
-    Slice(where={"team": []}), Slice(since_us=NOON - 40 * 60_000_000, until_us=NOON - 60_000_000),
+    Slice(where={"team": []}), Slice(where={"lane": ["standard"], "model": "gpt-5.5"}), Slice(since_us=NOON - 40 * 60_000_000, until_us=NOON - 60_000_000),
 )
 
 
@@ -212,7 +213,7 @@ def test_percentiles_over_many_attempts_come_from_bins(ledger: Any, monkeypatch:
 
 def test_what_the_roll_up_cannot_tell_is_left_to_the_ledger() -> None:
     for by, part in (
-        (("subgoal",), Slice()), (("status", "lane"), Slice()), (("hour",), Slice(tz="Asia/Kolkata")), (("lane", "day"), Slice()),
+        (("subgoal",), Slice()), (("status", "class"), Slice()), (("hour",), Slice(tz="Asia/Kolkata")), (("lane", "day"), Slice()),
         ((), Slice(where={"run": None})), (("day",), Slice(tz="Asia/Kolkata")),
     ):  # fmt: skip
         assert rolled.plan(by, part) is None, by
