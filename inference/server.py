@@ -46,7 +46,11 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if options.exit_with_parent:
         _exit_with_parent()
-    listener = _listener(options)  # before the model is read: a call waits until it is
+    with _listener(options) as listener:  # before the model is read: a call waits until it is
+        _serve(options, listener)
+
+
+def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     try:
         served = load(options)
     except (GGUFError, KindUnavailable, OSError) as error:

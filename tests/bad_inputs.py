@@ -11,6 +11,7 @@ import base64
 import contextlib
 import copy
 import gzip
+import io
 import json
 import socket
 import sys
@@ -651,9 +652,22 @@ def of_torn_journal(case: Json) -> Iterator[str]:
         process.close()
 
 
+def of_dashboard(bench: Bench, case: Json) -> Iterator[str]:
+    from tests.dashboard import bad  # a browser and all of Streamlit: not for the other lines
+    from tests.dashboard.browser import chromium_path
+
+    if chromium_path() is None:
+        raise NotSupported("no Chromium to look at it with")
+    if unknown := set(case["expect"]) - bad.KNOWN:
+        raise NotSupported(f"expectation {', '.join(sorted(unknown))}")
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield from bad.misses(case, bench.sink.url)
+
+
+
 SURFACES: dict[str, Callable[[Bench, Json], Iterator[str]]] = {
     "wire": over_http, "json": over_http, "auth": over_http, "upstream": over_http, "ssrf": over_http,
-    "policy": of_policy, "prices": of_prices, "cli": of_cli,
+    "policy": of_policy, "prices": of_prices, "cli": of_cli, "dashboard": of_dashboard,
 }  # fmt: skip
 
 

@@ -108,11 +108,13 @@ def run(url: str, *statements: str) -> list[object]:
 
     async def work() -> list[object]:
         store, rows = Store(url), list[object]()
-        async with store.begin() as connection:
-            for statement in statements:
-                found = await connection.exec_driver_sql(statement)
-                rows = list(found.all()) if found.returns_rows else []
-        await store.close()
+        try:
+            async with store.begin() as connection:
+                for statement in statements:
+                    found = await connection.exec_driver_sql(statement)
+                    rows = list(found.all()) if found.returns_rows else []
+        finally:
+            await store.close()
         return rows
 
     with ThreadPoolExecutor(1) as thread:
