@@ -23,7 +23,8 @@ from gateway.prefix.explain import explain
 from gateway.prefix.history import USUAL, History
 from router_policies.types import Rates
 
-QUEUE_BYTES = 32 << 20
+QUEUE_BYTES = 4 << 20
+"""Long prompts that came in a burst are dropped sooner than explained for many seconds, at the cost of the calls after them."""
 BODY_BYTES = 2 << 20
 """Longer prompts are neither explained nor kept."""
 WAIT_S = 0.25
