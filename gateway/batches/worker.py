@@ -250,7 +250,7 @@ class Worker:
             _log.exception("queue: a call failed inside the gateway")
             ours = GatewayError("the gateway failed on this call; its log says why")
             client.status, client.body = ours.status, dialects.render_error(call.dialect, ours)
-        if client.status in _AGAIN and self.now_s() * 1e6 < line.deadline_us:
+        if client.status in _AGAIN:  # after the window it expires
             wait_s = max(client.retry_after_s, min(_AGAIN_S, ready.batch.window_s / 100))
             await asyncio.to_thread(self._book.again, [line], int((self.now_s() + wait_s) * 1e6))
         else:
