@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Later:
-    """Stands for a module. Several threads may be the first to use it: the import system lets one read it and the others wait."""
+    """Stands for a module. Where several threads are the first to use it, one reads it and the others wait."""
 
     def __init__(self, name: str) -> None:
         self._name = name
