@@ -471,7 +471,7 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
 
 
 def _cut(figure: float, steps: float) -> float:
-    """To the nearest of so many steps to one; `round` takes ten times as long."""
+    """To the nearest of so many steps to one; cheaper than `round`, for every lane of every call."""
     return int(figure * steps + 0.5) / steps if 0.0 <= figure < _EXACT else round(figure, 9)
 
 

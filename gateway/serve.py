@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway import app, settings
+from gateway import app, settings, stores
 from gateway.ledger.schema import SchemaError
 from gateway.metering.rows import PriceFileError
 from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
@@ -135,7 +135,7 @@ def _supervise(config: Settings, host: str, port: int, demo_team: str | None, as
         sock.listen(_BACKLOG)
 
     def house(control: socket.socket) -> None:
-        uvloop.run(app.keep_house(config, demo_team, control))
+        uvloop.run(stores.keep_house(config, demo_team, control))
 
     def worker(number: int, listening: socket.socket, link: socket.socket) -> None:
         seat.sock = link

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from router_policies.globs import Glob
+from router_policies.lazily import lazily
 from router_policies.problems import did_you_mean
 from router_policies.rules import RuleFailed
 from router_policies.types import Ask
 
 if TYPE_CHECKING:
     from router_policies.schema import When
+
+cel = lazily("cel")  # brings a command line of its own along, which no start needs
 
 MAX_EXPRESSION = 500
 MAX_MACROS = 2
@@ -97,8 +100,6 @@ def _flag(flag: Callable[[Ask], bool], wanted: bool) -> Condition:
 
 def expression(text: str) -> Condition:
     """A CEL expression as a condition. Raises BadCondition."""
-    import cel  # brings a command line of its own along, a tenth of a second of a start whose policies have no expression
-
     _check_size(text)
     try:
         program = cel.compile(text)
@@ -147,9 +148,7 @@ def _narrowed(name: str, text: str) -> Value:
 
 
 def _run(program: Any, values: Mapping[str, Value], ask: Ask) -> Any:
-    from cel import Context
-
-    context = Context(variables={name: value(ask) for name, value in values.items()})
+    context = cel.Context(variables={name: value(ask) for name, value in values.items()})
     try:
         return program.execute(context)
     except Exception as error:

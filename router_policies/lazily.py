@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from types import ModuleType
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 
-def lazily(name: str) -> ModuleType:
+class _Later:
+    """Stands for a module. Where several threads are the first to use it, one reads it and the others wait."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        found = self.__dict__[attribute] = getattr(import_module(self._name), attribute)
+        return found
+
+
+@cache
+def lazily(name: str) -> Any:
     """The module of that name, read when something of it is first used. Raises ModuleNotFoundError at once if there is none."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
+    if find_spec(name) is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _Later(name)

@@ -1,6 +1,6 @@
 """All that Litestar answers: health, metrics, models, the usage and admin paths. Model calls do not come here.
 
-Loading Litestar takes longer than all else that a start needs, so `Gateway` has it loaded once calls are being taken.
+No call needs Litestar, and loading it takes a good part of a start, so `Gateway` has it loaded once calls are being taken.
 """
 from __future__ import annotations
 
