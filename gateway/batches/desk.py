@@ -5,7 +5,6 @@ What is not ours (other purposes, ids that a provider gave) is passed on as it w
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ import orjson
 from gateway.batches.book import Batch, Book, Line, Stored
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, TooLarge
+from gateway.core.ids import new_id
 from gateway.relay import Client
 from gateway.settings import QueueSettings
 
@@ -107,7 +107,8 @@ class Desk:
         if self._book.size_bytes() + len(content) > self._limits.max_mib << 20:
             text = f"the queue keeps {self._limits.max_mib} MiB at most; delete files, or tell the operator"
             raise QueueFull(text, retry_after_s=60)
-        id, at_us = _id("file-tw"), time.time_ns() // 1_000
+        at_us = time.time_ns() // 1_000
+        id = new_id("file-tw", at_us)
         name = upload["filename"].decode("utf-8", "replace")[:200] or "batch.jsonl"
         self._book.put_file(id, call.tenant.team, name, "batch", at_us, content)
         return _file(Stored(id, call.tenant.team, name, "batch", at_us, len(content)))
@@ -133,8 +134,8 @@ class Desk:
         calls = list(_lines(content, str(endpoint)))
         at_us = time.time_ns() // 1_000
         batch = Batch(
-            id=_id("batch_tw"), team=call.tenant.team, key_id=call.tenant.key_id, endpoint=str(endpoint), input=str(file),
-            at_us=at_us, deadline_us=at_us + int(window_s * 1e6), status="in_progress",
+            id=new_id("batch_tw", at_us), team=call.tenant.team, key_id=call.tenant.key_id, endpoint=str(endpoint),
+            input=str(file), at_us=at_us, deadline_us=at_us + int(window_s * 1e6), status="in_progress",
             detail={
                 "window": window, "metadata": metadata,
                 "class": call.headers.get("x-tollway-class", "batch"),
@@ -287,8 +288,3 @@ def _listed(rows: list[dict[str, Any]], query: str) -> dict[str, Any]:
     page = rows[start : start + most]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return {"object": "list", "data": page, "has_more": len(rows) > start + most, **ends}
-
-
-def _id(prefix: str) -> str:
-    """Sortable by time, unguessable in its second half."""
-    return f"{prefix}{time.time_ns() // 1_000_000:011x}{os.urandom(8).hex()}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from gateway.batches.jobs import Progress, ProviderBatches
 from gateway.booking import Booking, Plan
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError, Unauthorized
+from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
 from gateway.holds import Holds
@@ -212,7 +212,7 @@ class Worker:
         policy = self._via.policies.current.for_team(batch.team)
         granted = wished in policy.classes and policy.client_may.choose(wished)
         call = Call(
-            id=f"call_{at_us // 1_000:011x}{os.urandom(8).hex()}", dialect=dialect, tenant=tenant,
+            id=new_id("call_", at_us), dialect=dialect, tenant=tenant,
             sketch=dialects.read(dialect, line.body), body=line.body, path=batch.endpoint,
             headers={"x-tollway-class": wished}, at_us=at_us, **who,
         )  # fmt: skip
@@ -275,7 +275,7 @@ class Worker:
             if size <= _JOB_BYTES or not some:
                 some.append(ready)
         job = Job(
-            id=f"job_{time.time_ns() // 1_000_000:011x}{os.urandom(4).hex()}", lane=lane.key, at_us=int(now_s * 1e6),
+            id=new_id("job_", time.time_ns() // 1_000), lane=lane.key, at_us=int(now_s * 1e6),
             deadline_us=min(one.line.deadline_us - int(reserve_s(one.batch.window_s, 0, self.pace) * 1e6) for one in some),
             provider_id=None, status="sending",
             detail={"dialect": some[0].call.dialect, "calls": {_name(one.line): one.call.id for one in some}},

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -32,6 +31,7 @@ from gateway.core.errors import (
     UnsupportedMedia,
     UpgradeRefused,
 )
+from gateway.core.ids import new_id
 from gateway.metrics import Metrics
 from gateway.relay import AsgiClient, Client, ClientGone, Receive, Send
 
@@ -46,7 +46,6 @@ _KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *_KEY_HEADERS})
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
-_DRAWN_BYTES = 4_096
 _log = logging.getLogger("tollway.front")
 
 
@@ -262,32 +261,6 @@ def too_large(limit_bytes: int) -> TooLarge:
     return TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
 
 
-class _Chance:
-    """The system's randomness, asked for many calls at once. A process that is forked off asks anew."""
-
-    def __init__(self) -> None:
-        self.forget()
-        os.register_at_fork(after_in_child=self.forget)
-
-    def forget(self) -> None:
-        self._drawn, self._at = b"", 0
-
-    def eight(self) -> bytes:
-        at = self._at
-        if at >= len(self._drawn):
-            self._drawn, at = os.urandom(_DRAWN_BYTES), 0
-        self._at = at + 8
-        return self._drawn[at : at + 8]
-
-
-_chance = _Chance()
-
-
-def call_id(at_us: int) -> str:
-    """Sortable by time, unguessable in its second half."""
-    return f"call_{at_us // 1_000:011x}{_chance.eight().hex()}"
-
-
 def _call(
     dialect: str, path: str, tenant: Tenant, headers: dict[str, str], body: bytes, sketch: Any, at_us: int
 ) -> Call:
@@ -295,7 +268,7 @@ def _call(
     if not _PRIVATE.isdisjoint(headers):
         headers = {name: value for name, value in headers.items() if name not in _PRIVATE}
     return Call(
-        id=call_id(at_us),
+        id=new_id("call_", at_us),
         dialect=dialect,
         tenant=tenant,
         sketch=sketch,
