@@ -25,8 +25,8 @@ from gateway.backends.upstream import (
     Unanswered,
     Unreachable,
     Upstream,
+    going_on,
     incoming,
-    outgoing,
     read,
     retry_after_s,
 )
@@ -144,7 +144,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             if client.gone:
                 self.stop.set()
         try:
-            response = await upstream.send(self.target, request, self._request_headers(), self.stop)
+            response = await upstream.send(self.target, request, going_on(self.target, self.call), self.stop)
         except Stopped as stopped:
             self.outcome.sent = stopped.sent
             await self._stopped("the client left before an answer")
@@ -303,9 +303,6 @@ class Attempt(msgspec.Struct, kw_only=True):
         await client.end(relay.cut())
 
     # small steps
-
-    def _request_headers(self) -> list[tuple[bytes, bytes]]:
-        return outgoing(self.target, self.call.headers, same_dialect=self.call.dialect == self.target.dialect)
 
     async def _stopped(self, why: str) -> None:
         """Ended from our side: the client left, or its time is up. Raises `DeadlineExceeded`."""
