@@ -137,10 +137,8 @@ def _said(body: bytes, part: Part) -> bytes:
         if block.size > _LONG:
             block.said = block.name.to_bytes(8)
         else:
-            named = blake2b(digest_size=16)
-            for text in _texts(body[part.start:part.end]):
-                named.update(text + b"\0")
-            block.said = named.digest()
+            texts = b"".join([text + b"\0" for text in _texts(body[part.start:part.end])])
+            block.said = blake2b(texts, digest_size=16).digest()
     return block.said
 
 
