@@ -359,6 +359,7 @@ def _is_stream(response: Answer) -> bool:
 
 
 def _content_type(headers: list[tuple[bytes, bytes]], default: bytes) -> list[tuple[bytes, bytes]]:
-    if any(name == b"content-type" for name, _ in headers):
-        return headers
+    for name, _ in headers:
+        if name == b"content-type":
+            return headers
     return [*headers, (b"content-type", default)]

@@ -282,12 +282,14 @@ def _used(tokens: TokenUsage) -> int | None:
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
     """`x-tollway-cost-usd` and `x-tollway-tokens`."""
     tokens = entry.tokens
-    counts = (
-        ("uncached", tokens.uncached), ("cached", tokens.cache_read), ("written", tokens.written), ("output", tokens.output),
-    )  # fmt: skip
-    told = ",".join([f"{name}={count}" for name, count in counts if count is not None])
+    told = b"written=%d" % tokens.written if tokens.cache_write else b"written=0"
+    if tokens.cache_read is not None:
+        told = b"cached=%d,%b" % (tokens.cache_read, told)
+    if tokens.uncached is not None:
+        told = b"uncached=%d,%b" % (tokens.uncached, told)
+    if tokens.output is not None:
+        told = b"%b,output=%d" % (told, tokens.output)
     cost = usd(entry.cost_nanos)
-    headers = [(b"x-tollway-tokens", told.encode("ascii"))]
-    if cost is not None:
-        headers.append((b"x-tollway-cost-usd", cost.encode("ascii")))
-    return headers
+    if cost is None:
+        return [(b"x-tollway-tokens", told)]
+    return [(b"x-tollway-tokens", told), (b"x-tollway-cost-usd", cost.encode("ascii"))]

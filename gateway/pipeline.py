@@ -49,7 +49,7 @@ from gateway.services import Services
 from router_policies.downgrade import downgraded
 from router_policies.globs import first_match, globs
 from router_policies.hedge import hedge, said
-from router_policies.policy import decide, resolve_model
+from router_policies.policy import decide
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
@@ -105,7 +105,7 @@ class Pipeline:
         cap = _output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
-        model = resolve_model(policy, sketch.model).model
+        model = policy.models.aliases.get(sketch.model, sketch.model)
         lanes = self._lanes(call, model)
         talk = conversation(team, model, call.body, sketch.parts)
         done = self._normalized(call, policy, model, lanes, talk)

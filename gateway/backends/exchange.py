@@ -195,7 +195,11 @@ class Exchange:
 
     def head_done(self, status: int) -> None:
         self.status = status
-        self.until_close = status not in (204, 304) and not any([name in _FRAMING for name, _ in self.headers])
+        self.until_close = status not in (204, 304)
+        for name, _ in self.headers:
+            if name in _FRAMING:
+                self.until_close = False
+                break
         self._wake()
 
     def body(self, data: bytes) -> None:
