@@ -458,6 +458,7 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
             "sum_usd": _cut(one.score_usd, 1e9),
             "miss_chance": _cut(one.miss_chance, 1e4),
             "note": one.note or None,
+            **({"rent_usd": _cut(one.rent_usd, 1e9)} if one.rent_usd else {}),
         }
         for one in decision.ranked
     ]
