@@ -64,6 +64,7 @@ __all__ = [
     "call",
     "call_list",
     "day_range",
+    "dearest",
     "decisions",
     "extent",
     "instant",
@@ -78,8 +79,8 @@ __all__ = [
     "run",
     "run_calls",
     "run_trace",
-    "runs",
-    "savings", "spend",
+    "savings",
+    "spend",
     "status",
     "test_alerts",
     "uses",
@@ -205,13 +206,14 @@ def savings(part: Slice) -> list[Saving]:
     return _savings(database_url(), part)
 
 
-def runs(part: Slice) -> list[Row]:
-    return _runs(database_url(), part)
+def dearest(name: str, part: Slice, most: int) -> list[Row]:
+    """Sums of the dearest values of a dimension; of a run or a tag, entries without one are in none."""
+    return _dearest(database_url(), name, part, most)
 
 
 @st.cache_data(ttl=KEEP_S, max_entries=32, show_spinner=False)
-def _runs(url: str, part: Slice) -> list[Row]:
-    return _reports(url).runs(part)
+def _dearest(url: str, name: str, part: Slice, most: int) -> list[Row]:
+    return _reports(url).dearest(name, part, most)
 
 
 def run(run_id: str, viewer: Viewer) -> dict[str, Any] | None:

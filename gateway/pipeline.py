@@ -66,20 +66,15 @@ class Pipeline:
         self._via = via
         self._holds = holds
 
-    def look(self, tenant: Tenant, headers: Mapping[str, str]) -> None:
-        """Refuses a call that there will be no time for, before it is read. Raises `Overloaded`."""
-        if self._via.admission.crowded:
-            policy = self._via.policies.current.for_team(tenant.team)
-            self._via.admission.look(tenant.team, patient=is_patient(policy, headers.get("x-tollway-class")))
+    def patient(self, tenant: Tenant, headers: Mapping[str, str]) -> bool:
+        """Whether nobody waits for a call, as far as its head tells."""
+        return is_patient(self._via.policies.current.for_team(tenant.team), headers.get("x-tollway-class"))
 
     async def serve(self, call: Call, client: Client, policy: Policy | None = None) -> None:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out. `policy`: in place of the
         team's, for what decides by a part of it."""
         via = self._via
         policy = policy or via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
-        admission, patient = via.admission, is_patient(policy, call.headers.get("x-tollway-class"))
-        if not admission.may_enter(patient=patient):
-            await admission.wait(call.tenant.team, patient=patient)
         via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
@@ -91,7 +86,6 @@ class Pipeline:
                 await self._counted(plan, policy, client, call)
         finally:
             via.traffic.ended(call.run)
-            admission.leave()
 
     async def _counted(self, plan: Plan, policy: Policy, client: Client, call: Call) -> None:
         self._via.metrics.in_flight += 1
@@ -464,6 +458,7 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
             "sum_usd": _cut(one.score_usd, 1e9),
             "miss_chance": _cut(one.miss_chance, 1e4),
             "note": one.note or None,
+            **({"rent_usd": _cut(one.rent_usd, 1e9)} if one.rent_usd else {}),
         }
         for one in decision.ranked
     ]

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from sqlalchemy import func, literal_column, or_, select
+from sqlalchemy import Select, func, literal_column, or_, select
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, misses, replay, rolled, savings
+from gateway.ledger import Entry, calls, dearest, latency, lines, misses, replay, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
-from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.reader import LedgerUnavailable, Moment, Reader, reader
 from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
@@ -81,13 +81,14 @@ class Reports:
         part = self._tight(by, part or Slice())
         split = dimensions(by, part)
         if found := rolled.plan(by, part):
-            total, grouped = rolled.sums_queries(split, part, found, self._reader.dialect)
+            told = self._reader.read_at(lambda now: rolled.sums_queries(split, part, found, now))
         else:
             figures = [measure.label(name) for name, measure in MEASURES.items()]
             total = part.apply(select(*figures).select_from(SOURCE))
             query = part.apply(select(*[d.sql for d in split], *figures).select_from(SOURCE))
             grouped = query.group_by(*[literal_column(d.sql.name) for d in split]).limit(MAX_ROWS)
-        totals, rows = self._reader.read(total, grouped) if split else (self._reader.read(total)[0], [])
+            told = self._reader.read(total, *([grouped] if split else []))
+        totals, rows = told[0], told[1] if split else []
         found_rows = [Row.of(tuple(d.text(row[d.sql.name]) for d in split), row) for row in rows]
         return Sums(tuple(by), tuple(_ordered(found_rows, by)), Row.of((), totals[0]))
 
@@ -117,14 +118,14 @@ class Reports:
         self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token",
         bars: tuple[str, ...] | None = None,
     ) -> Waits:  # fmt: skip
-        """`latency` by each of several splits, `histogram` by `bars`. Over many attempts, splits that others tell in finer
-        pieces of the same time are added up from those."""
+        """`latency` by each of several splits, `histogram` by `bars`. Over many attempts all are added up from one look at the
+        bins, by all that any of them splits by."""
         part = self._tight([name for by in splits for name in by], part or Slice())
-        wanted = [*splits, *([bars] if bars is not None else [])]
-        finest = {by: max((other for other in wanted if _finer(other, by)), key=len) for by in wanted}
-        if all(rolled.plan(by, part, LATENCY_DIMS) for by in finest.values()) and self._count(part) > latency.EXACT_UP_TO:
-            bins = {by: self._bins(by, part, of) for by in set(finest.values())}
-            told = {by: latency.merged(bins[fine], fine, by) for by, fine in finest.items()}
+        wanted = [*splits, *([] if bars is None else [bars])]
+        finest = tuple(sorted({name for by in wanted for name in by}, key=lambda name: name not in TIMES))
+        if rolled.plan(finest, part, LATENCY_DIMS) and self._count(part) > latency.EXACT_UP_TO:
+            bins = self._bins(finest, part, of)
+            told = {by: latency.merged(bins, finest, by) for by in wanted}
             return Waits({by: latency.quantiles_of(told[by]) for by in splits}, latency.bars(told[bars]) if bars else [])
         found = {}
         for by in splits:
@@ -141,17 +142,20 @@ class Reports:
 
     def _bins(self, by: Sequence[str], part: Slice, of: Of) -> Bins:
         split = dimensions(by, part)
-        if found := rolled.plan(by, part, LATENCY_DIMS):
-            query = rolled.bins_query(split, part, of, found, self._reader.dialect)
-        else:
-            query = latency.histogram_query(split, part, of)
-        return latency.bins(split, self._reader.read(query)[0])
+        found = rolled.plan(by, part, LATENCY_DIMS)
+
+        def counted(now: Moment) -> list[Select[Any]]:
+            query = rolled.bins_query(split, part, of, found, now) if found else latency.histogram_query(split, part, of)
+            return [latency.packed(split, query, now.dialect)]
+
+        return latency.bins(split, self._reader.read_at(counted)[0])
 
     def _count(self, part: Slice) -> int:
-        query = rolled.entries_query(part, self._reader.dialect)
-        if query is None:
-            query = part.apply(select(func.count().label("n")).select_from(LEDGER))
-        return int(self._reader.read(query)[0][0]["n"])
+        if found := rolled.plan((), part):
+            ((row,),) = self._reader.read_at(lambda now: [rolled.entries_query(part, found, now)])
+        else:
+            ((row,),) = self._reader.read(part.apply(select(func.count().label("n")).select_from(LEDGER)))
+        return int(row["n"])
 
     def query(self, query: Mapping[str, Any], team: str | None = None) -> Json:
         """`{"name": "spend", "group_by", "from", "to", "timezone", "team"}`, both days included. `team` is the scope of who
@@ -241,15 +245,17 @@ class Reports:
 
     def runs(self, part: Slice | None = None, most: int = 200) -> list[Row]:
         """Sums of the dearest runs."""
+        return self.dearest("run", part, most)
+
+    def dearest(self, name: str, part: Slice | None = None, most: int = 200) -> list[Row]:
+        """Sums of the dearest values of one dimension; of a run or a tag, entries without one are in none."""
         part = part or Slice()
-        (split,) = dimensions(("run",), part)
-        if found := rolled.plan(("run",), part):
-            dialect, name = self._reader.dialect, split.sql.name
-            dearest = self._reader.read(rolled.dearest_query(split, part, found, dialect, most))[0]
-            part = replace(part, where={**part.where, "run": [row[name] for row in dearest]})
-            rows = self._reader.read(rolled.values_sums_query(split, part, found, dialect))[0]
-            return [Row.of((split.text(row[split.sql.name]),), row) for row in rows]
-        return [row for row in self.spend(("run",), part).rows if row.key[0] is not None][:most]
+        (split,) = dimensions((name,), part)
+        found = rolled.plan((name,), part)
+        if found and rolled.sparse(name) and name not in part.where:
+            return dearest.rows(self._reader, split, part, found, most)
+        rows = self.spend((name,), part).rows
+        return [row for row in rows if row.key[0] is not None or not rolled.sparse(name)][:most]
 
     def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
@@ -329,10 +335,9 @@ class Reports:
         part = part or Slice()
         (split,) = dimensions((dimension,), part)
         if found := rolled.plan((dimension,), part):
-            query = rolled.values_query(split, part, found, self._reader.dialect)
+            (rows,) = self._reader.read_at(lambda now: [rolled.values_query(split, part, found, now)])
         else:
-            query = part.apply(select(split.sql).distinct()).limit(MAX_ROWS)
-        rows = self._reader.read(query)[0]
+            (rows,) = self._reader.read(part.apply(select(split.sql).distinct()).limit(MAX_ROWS))
         return sorted(text for row in rows if (text := split.text(row[split.sql.name])) is not None)
 
     def key_by_digest(self, digest: str, now_us: int) -> Json | None:
@@ -368,10 +373,6 @@ class Reports:
         since, until = first[0]["at"] or 0, (last[0]["at"] or 0) + 1
         whole = -(-until // HOUR_US) * HOUR_US     # so that the roll-up has it
         return replace(part, since_us=max(part.since_us, since), until_us=min(part.until_us, whole))
-
-
-def _finer(by: Sequence[str], than: Sequence[str]) -> bool:
-    return set(than) <= set(by) and set(by) & set(TIMES) == set(than) & set(TIMES)
 
 
 def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:

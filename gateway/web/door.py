@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from gateway.core.errors import GatewayError, RequestTimeout
+from gateway.core.errors import GatewayError, Overloaded, RequestTimeout
 from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
 from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
 
@@ -150,7 +151,7 @@ class Turn(Client):
             self.protocol.flow.pause_reading()
 
     def whole(self) -> None:
-        """The body is there: the call begins."""
+        """The body is there: the call begins, as soon as there is a place for it."""
         self._whole = True
         if self._visit is None:  # refused already; what came after it was read so that the client sees why
             if self.response_complete:
@@ -159,7 +160,23 @@ class Turn(Client):
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
-        self.protocol.spawn(self._front.serve(self._visit, body, self))
+        if self._front.may_enter():
+            self.protocol.spawn(self._front.serve(self._visit, body, self))
+            return
+        try:
+            self._front.queue(self._visit, partial(self._turn_came, self._visit, body))
+        except Overloaded as error:
+            self._turned_away(error)
+
+    def _turn_came(self, visit: Visit, body: bytes, refusal: Overloaded | None) -> None:
+        """After a wait."""
+        if refusal is None:
+            self.protocol.spawn(self._front.serve(visit, body, self))
+        else:
+            self._turned_away(refusal)
+
+    def _turned_away(self, error: Overloaded) -> None:
+        self._respond(*self._front.turned_away(dialect_of(self.path), error))
 
     def lost(self) -> None:
         """The connection ended."""
@@ -209,6 +226,9 @@ class Turn(Client):
         self._over()
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        self._respond(status, headers, body)
+
+    def _respond(self, status: int, headers: Headers, body: bytes) -> None:
         if self.ended:
             return
         self.started = self.ended = True
