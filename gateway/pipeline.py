@@ -37,7 +37,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, assistant_text, conversation
 from gateway.hedging import Race, Side
-from gateway.holds import Holds
+from gateway.holds import Holds, choices
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
@@ -375,6 +375,8 @@ def _permit(call: Call, policy: Policy) -> None:
         raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
+    if (answers := choices(call)) > (limits.max_choices or answers):
+        raise BadRequest(f"the team's policy allows at most {limits.max_choices} answers a call", param="n")
     asked = call.sketch.max_output_tokens
     if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
