@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.backends.fleet import Target
 from gateway.budgets import Budgets, Hold, Refused
 from gateway.core.call import Call
-from gateway.core.errors import Forbidden
+from gateway.core.errors import BadRequest, Forbidden
 from gateway.core.money import nanos_from_picos
 from gateway.metering import estimate
 from gateway.metering.prices import PriceBook
@@ -22,6 +22,7 @@ _AFTER_S = 30.0
 _LEAST_OUTPUT = 64
 """A budget that pays for less than this is as good as spent."""
 _BYTES_PER_TOKEN = 4
+_MOST_CHOICES = 1_000
 _NO_OUTPUT_NAMED = 1_024
 """Output tokens that a rate limit reckons with until it is known better, where a call names no limit of its own."""
 
@@ -68,7 +69,7 @@ class Holds:
         lane = _Bounds(
             self._candidate(target, ranked.upstream_model),
             estimate.input_bound(body_bytes, has_tools=call.sketch.has_tools),
-            _choices(call),
+            choices(call),
         )
         output, most = self._outputs(call, lane)
         amount, limit = self._ceiling_nanos(call, policy, lane, output), None
@@ -152,8 +153,11 @@ def _tokens(call: Call, body_bytes: int) -> int:
     return body_bytes // _BYTES_PER_TOKEN + (_NO_OUTPUT_NAMED if output is None else output)
 
 
-def _choices(call: Call) -> int:
-    """How many answers are asked for at once."""
+def choices(call: Call) -> int:
+    """How many answers are asked for at once. Raises `BadRequest` for what is no such number."""
     place = call.sketch.spans.get("n")
-    text = call.body[slice(*place)] if place else b""
-    return max(int(text), 1) if text.isdigit() and len(text) < 6 else 1
+    if place is None or call.dialect != "openai_chat" or (text := call.body[slice(*place)]) == b"null":
+        return 1
+    if not text.isdigit() or len(text) > 4 or not 0 < int(text) <= _MOST_CHOICES:
+        raise BadRequest(f"n must be a whole number from 1 to {_MOST_CHOICES}", param="n")
+    return int(text)

@@ -37,7 +37,7 @@ from gateway.core.errors import (
 )
 from gateway.dialects.parts import Conversation, assistant_text, conversation
 from gateway.hedging import Race, Side
-from gateway.holds import Holds
+from gateway.holds import Holds, choices
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
@@ -69,20 +69,15 @@ class Pipeline:
         self._via = via
         self._holds = holds
 
-    def look(self, tenant: Tenant, headers: Mapping[str, str]) -> None:
-        """Refuses a call that there will be no time for, before it is read. Raises `Overloaded`."""
-        if self._via.admission.crowded:
-            policy = self._via.policies.current.for_team(tenant.team)
-            self._via.admission.look(tenant.team, patient=is_patient(policy, headers.get("x-tollway-class")))
+    def patient(self, tenant: Tenant, headers: Mapping[str, str]) -> bool:
+        """Whether nobody waits for a call, as far as its head tells."""
+        return is_patient(self._via.policies.current.for_team(tenant.team), headers.get("x-tollway-class"))
 
     async def serve(self, call: Call, client: Client, policy: Policy | None = None) -> None:
         """Answers one call through `client`. Raises `GatewayError` only if nothing has been sent out. `policy`: in place of the
         team's, for what decides by a part of it."""
         via = self._via
         policy = policy or via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
-        admission, patient = via.admission, is_patient(policy, call.headers.get("x-tollway-class"))
-        if not admission.may_enter(patient=patient):
-            await admission.wait(call.tenant.team, patient=patient)
         via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
@@ -94,7 +89,6 @@ class Pipeline:
                 await self._attempts(plan, policy, client, call)
         finally:
             via.traffic.ended(call.run)
-            admission.leave()
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -385,6 +379,8 @@ def _permit(call: Call, policy: Policy) -> None:
         raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
+    if (answers := choices(call)) > (limits.max_choices or answers):
+        raise BadRequest(f"the team's policy allows at most {limits.max_choices} answers a call", param="n")
     asked = call.sketch.max_output_tokens
     if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
@@ -468,6 +464,7 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
             "sum_usd": _cut(one.score_usd, 1e9),
             "miss_chance": _cut(one.miss_chance, 1e4),
             "note": one.note or None,
+            **({"rent_usd": _cut(one.rent_usd, 1e9)} if one.rent_usd else {}),
         }
         for one in decision.ranked
     ]

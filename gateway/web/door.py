@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from gateway.core.errors import GatewayError, RequestTimeout
+from gateway.core.errors import GatewayError, Overloaded, RequestTimeout
 from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
 from gateway.web import heads
 from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
@@ -270,13 +270,29 @@ class Turn(Client):
             self.protocol.flow.pause_reading()
 
     def whole(self) -> None:
-        """The body is there: the call begins."""
+        """The body is there: the call begins, as soon as there is a place for it."""
         self._whole = True
         if self._visit is None:  # refused already; what came after it was read so that the client sees why
             if self.response_complete:
                 self.protocol.transport.close()
             return
-        self.protocol.begin(self)
+        if self._front.may_enter():
+            self.protocol.begin(self)
+            return
+        try:
+            self._front.queue(self._visit, self._turn_came)
+        except Overloaded as error:
+            self._turned_away(error)
+
+    def _turn_came(self, refusal: Overloaded | None) -> None:
+        """After a wait."""
+        if refusal is None:
+            self.protocol.begin(self)
+        else:
+            self._turned_away(refusal)
+
+    def _turned_away(self, error: Overloaded) -> None:
+        self._respond(*self._front.turned_away(dialect_of(self.path), error))
 
     async def run(self) -> None:
         """Serves the call."""
@@ -332,6 +348,9 @@ class Turn(Client):
         self._over()
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        self._respond(status, headers, body)
+
+    def _respond(self, status: int, headers: Headers, body: bytes) -> None:
         if self.ended:
             return
         self.started = self.ended = True

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,12 +22,14 @@ import zstandard
 
 from gateway import dialects
 from gateway.access.keys import KeyRing
+from gateway.admission import Admission, Go
 from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
     GatewayError,
     MethodNotAllowed,
     NotFound,
+    Overloaded,
     TooLarge,
     Unauthorized,
     UnsupportedMedia,
@@ -69,8 +72,10 @@ class Servers:
     call: Serve
     count: Serve
     pass_on: Pass
-    look: Callable[[Tenant, Mapping[str, str]], None]
-    """Raises `Overloaded` where there is no time for a call."""
+    admission: Admission
+    """How many calls in a dialect, and token counts, are served at once."""
+    patient: Callable[[Tenant, Mapping[str, str]], bool]
+    """Whether nobody waits for a call."""
 
 
 def dialect_of(path: str) -> str:
@@ -117,18 +122,29 @@ class Front:
         at_us = time.time_ns() // 1_000
         return Visit(dialect_of(path), path, head, self._keys.tenant(head.key, at_us), at_us, body_bytes)
 
+    def may_enter(self) -> bool:
+        """Whether a call may begin at once; it has its place then, which `serve` gives back."""
+        return self._servers.admission.may_enter()
+
+    def queue(self, visit: Visit, go: Go) -> None:
+        """For a call that may not: see `Admission.queue`. Raises `Overloaded`."""
+        servers = self._servers
+        servers.admission.queue(visit.tenant.team, go, patient=servers.patient(visit.tenant, visit.head.headers))
+
     async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
-        """Answers through `client`, whatever happens."""
+        """Answers a call that has its place through `client`, whatever happens."""
         try:
             await self._serve(visit, body, client)
         except Exception as error:
             await self.refuse(visit.dialect, client, error)
         finally:
             client.close()
+            self._servers.admission.leave()
 
     async def _serve(self, visit: Visit, body: bytes, client: Client) -> None:
+        if client.gone:
+            raise ClientGone
         headers = visit.head.headers
-        self._servers.look(visit.tenant, headers)
         if "content-encoding" in headers:
             body = inflate(body, headers["content-encoding"].strip().lower(), self.max_body_bytes)
         if not body:
@@ -141,6 +157,11 @@ class Front:
             sketch = dialects.read(visit.dialect, body)
         serve = self._servers.count if visit.path == COUNTED else self._servers.call
         await serve(_call(visit, body, sketch), client)
+
+    def turned_away(self, dialect: str, error: Overloaded) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """What a call is told for which there is no time: status, headers, body."""
+        self._metrics.refused(error.code)
+        return _turned_away(dialect, str(error), error.retry_after_s)
 
     async def refuse(self, dialect: str, client: Client, error: Exception) -> None:
         """Tells the caller what went wrong, as far as it can still be told."""
@@ -166,6 +187,9 @@ class Front:
                 visit = self.enter(path, scope["method"], scope["headers"])
                 body = await client.body(self.max_body_bytes, visit.body_bytes)
                 client.watch()
+                if not self.may_enter():
+                    patient = self._servers.patient(visit.tenant, visit.head.headers)
+                    await self._servers.admission.wait(visit.tenant.team, patient=patient)
                 await self.serve(visit, body, client)
             else:
                 await self._pass_on(scope, client)
@@ -189,6 +213,13 @@ class Front:
         visit = Visit("other", scope["path"], head, tenant, at_us, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
+
+
+@lru_cache(16)
+def _turned_away(dialect: str, text: str, retry_after_s: float | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Made once: of all answers this one has to cost the least."""
+    error = Overloaded(text, retry_after_s=retry_after_s)
+    return error.status, error_headers(error), dialects.render_error(dialect, error)
 
 
 async def refuse_upgrade(receive: Receive, send: Send) -> None:
