@@ -93,8 +93,8 @@ async def _restarts(count: int) -> Reached:
 
 @experiment("C24")
 def soak(scale: Scale) -> Reached:
-    """Calls at a steady rate, one in twenty with a fault of some kind. What is loaded once (the tokenizer's tables when an answer
-    is cut off, the statements of the roll-ups after 15 s) is there before it begins."""
+    """Calls at a steady rate, one in twenty with a fault of some kind. What is loaded once (the tokenizer's tables when an
+    answer is cut off, the statements of the roll-ups after 15 s) is there before it begins."""
     return run(_soak(scale.of(60, 1_800), scale.of(60, 200), scale.of(35, 300)))  # type: ignore[no-any-return]
 
 
