@@ -24,7 +24,7 @@ from inference.cache import KVCache
 from inference.draft import DraftModel
 from inference.grammar import Grammar
 from inference.metrics import Metrics
-from inference.model import Batch, Llama
+from inference.model import Batch, Model
 from inference.sampling import Logprob, Sampler, Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request, Scheduler, Work
 from inference.spill import DiskStore, HostStore, Spill
@@ -142,7 +142,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Llama,
+        model: Model,
         tokenizer: Tokenizer,
         *,
         identity: str = "",
@@ -160,7 +160,7 @@ class Engine:
         self.context = min(model.config.context, blocks * BLOCK)
         self.cache = model.cache(blocks, BLOCK, kv_dtype)
         self.spill = _spill(self.cache, spill_mib, spill_dir)
-        pool = BlockPool(blocks, f"{identity} {model.choice.kind} {kv_dtype}", lower=self.spill)
+        pool = BlockPool(blocks, f"{identity} {model.kind} {kv_dtype}", lower=self.spill)
         self.scheduler = Scheduler(pool, limits)
         self._door, self._threads, self._draft = door or Door(), threads, draft
         self._inbox: deque[_Job] = deque()
