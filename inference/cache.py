@@ -7,9 +7,10 @@ Block 0 is the null block: it pads tables and takes the writes of padding rows; 
 """
 
 import math
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,6 +103,10 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros that cost no memory until written: numpy asks the system for zero pages, torch would fill them."""
-    count = int(np.prod(shape))
-    return torch.from_numpy(np.zeros(count * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+    """Zeros that cost no memory until written, in small pages: a block lies in many places, and to clear a huge page at each
+    of them stalls a step for half a second."""
+    room = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with suppress(OSError):  # a system without huge pages
+            room.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(room, dtype=dtype, count=math.prod(shape)).view(shape)

@@ -32,11 +32,12 @@ class Limits:
     """Rows of prompt a step may compute: alone, beside decoding requests, and of others beside fast ones.
 
     They are counted as rows at a prompt's start: one at position `doubles_at`, which attends so many keys, counts twice, so
-    that a step takes as long at a prompt's end as at its start. `turn`: when so many steps in a row gave rows to fast prompts and none to a standard one, the next gives it some.
+    that a step takes as long at a prompt's end as at its start. `turn`: when so many steps in a row gave rows to fast
+    prompts and none to a standard one, the next gives it some.
     """
 
     alone: int = 256
-    shared: int = 128
+    shared: int = 96
     fast: int = 64
     doubles_at: int = 1_536
     verify_rows: int = 24
@@ -278,8 +279,6 @@ class Scheduler:
             request.cached += request.computed - before
         start = request.computed
         end = min(start + max(1, int(left / self._weight(start))), len(request.tokens))
-        if end < len(request.tokens) and end // BLOCK * BLOCK > start:
-            end = end // BLOCK * BLOCK
         return Work(request, start, tuple(request.tokens[start:end]))
 
     def _publish(self, request: Request) -> None:

@@ -180,7 +180,7 @@ def test_a_second_request_shares_from_the_second_chunk_on() -> None:
     while rig.step():
         pass
     assert first.cached == 0
-    assert second.cached == 192
+    assert second.cached == 176, "all but what was left for it beside the first one's last rows"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_chunks_shrink_as_a_prompt_grows() -> None:
     assert len(chunks[0].tokens) == 128
     costs = [len(work.tokens) * (1 + work.start / 512) for work in chunks[:-1]]
     assert max(costs) <= 128
-    assert min(costs) > 128 * 0.5, "no chunk is much smaller than it may be: blocks of 16 are not cut"
+    assert min(costs) > 128 * 0.95, "none is smaller than it may be"
 
 
 def test_decoding_goes_on_beside_a_long_prompt() -> None:
