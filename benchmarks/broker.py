@@ -8,6 +8,7 @@ people, agents and batch jobs send (30 : 35 : 35 by conversation, dealt out by a
 costs a tenth) and a pool of one's own at 0.6. Routers are compared in dollars; one that misses more deadlines is not
 cheaper, and the table says so. The bounds are of what the policy asks for, dollars and the value of waiting together: the
 `clairvoyant` one sees each wait before it happens, which nothing that lives in time can; the `informed` one knows all but that.
+Both have every cache filled by every call, which two caches cannot be: the figure in `hindsight` has the broker's own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -27,26 +28,25 @@ from zlib import crc32
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.broker_bounds import bound
 from router_policies.backtest import router, run
 from router_policies.files import PolicySet, load_file
 from router_policies.menus import menu, rates
 from router_policies.policy import decide
 from router_policies.presets import default_policy
 from router_policies.rules import Klass, Policy
-from router_policies.scorers import filled, miss_chance
 from router_policies.sensitivity import classify
-from router_policies.simulate import Cache, Choice, Reality, Recorded, Router, World, alone_s, misses
+from router_policies.simulate import Choice, Reality, Recorded, Router, World
 from router_policies.tally import Sums
 from router_policies.traces import Mix, read
-from router_policies.types import Ask, ForecastOf, Lane, Served, Terms
+from router_policies.types import Ask, ForecastOf, Lane, Served
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 FAMILIES = ("azure_code.csv", "azure_conv.csv", "mooncake_conversation.jsonl", "mooncake_synthetic.jsonl")
 MIX = Mix({"interactive": 0.30, "agent": 0.35, "batch": 0.35})
 POLICY = Path(__file__).parent / "broker.yaml"
-POLICY_OF_NONE = default_policy()
 LEAST_LOADED_S = 0.74  # seconds of a slot that a call of the hot-spot test takes under least loaded, caches warm
-LOADS = (0.9, 0.95)
+LOADS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 
 
 # other routers
@@ -90,67 +90,6 @@ def others(policy: Policy) -> dict[str, Router]:
         "cache affinity": fixed(policy, lambda ask, lanes, klass: max(
             lanes, key=lambda lane: (ask.cached.get(lane.key, 0), crc32(f"{ask.session} {lane.key}".encode())))),
     }  # fmt: skip
-
-
-# the bound
-
-
-def bound(policy: Policy, calls: Sequence[Recorded], lanes: Sequence[Reality], allowed: int, seed: int, *, luck: bool) -> float:
-    """Dollars and value of waiting below which no router can go. It knows every length, outage, pace and price beforehand, each
-    cache holds what any call wrote within its lifetime, whichever lane that took, and the own pool's slots may be filled to the
-    last second in any order (a fractional knapsack). With `luck` it also knows each wait and puts its `allowed` misses where
-    they save most; without, it keeps the policy's epsilon by true distributions."""
-    rng, caches = random.Random(seed), {lane.pool or lane.backend: Cache(lane.cache_ttl_s, None) for lane in lanes}
-    base, by_own, by_missing = 0.0, [], []
-    for call in calls:
-        klass = classify(policy, Ask(team=call.team, model=call.model, wished_class=call.wished_class)).klass
-        draws = (rng.gauss(0.0, 1.0), rng.gauss(0.0, 1.0))
-        cached = {pool: cache.tokens(call, call.at_s) for pool, cache in caches.items()}
-        for cache in caches.values():
-            cache.use(call, call.at_s)
-        options = [
-            (*_alone(call, lane, cached[lane.pool or lane.backend], klass, draws if luck else None), lane.slots is not None)
-            for lane in lanes if not any(start <= call.at_s < end for start, end in lane.outages)
-        ]  # fmt: skip
-        in_time = [dear for dear, _, late, own in options if not own and not late]
-        cheapest = min(dear for dear, *_ in options)
-        # Where no lane is in time, the policy takes the surest; the bound takes the cheapest all the same.
-        best = min(in_time) if in_time else cheapest
-        base += best
-        allowed -= not in_time
-        by_missing.append(best - cheapest)
-        by_own += [((best - dear) / busy, busy) for dear, busy, late, own in options if own and not late and dear < best]
-    left = sum(lane.slots or 0 for lane in lanes) * (calls[-1].at_s - calls[0].at_s)
-    for rate, busy in sorted(by_own, reverse=True):
-        taken = min(busy, left)
-        base -= rate * taken
-        left -= taken
-    return base - (sum(sorted(by_missing, reverse=True)[: max(allowed, 0)]) if luck else 0.0)
-
-
-def _alone(
-    call: Recorded, lane: Reality, cached: int, klass: Klass, draws: tuple[float, float] | None
-) -> tuple[float, float, bool]:
-    """Dollars with the value of waiting, seconds of a slot, and whether the lane, all its own, is too late or too likely so."""
-    cached = cached if cached >= lane.cache_minimum else 0
-    uncached = call.prompt_tokens - cached
-    prices = next((rates for at, rates in reversed(lane.prices) if at <= call.at_s), lane.rates)
-    slow = next((factor for at, factor in reversed(lane.paces) if at <= call.at_s), 1.0)
-    r_uncached, r_cached, _, r_output = filled(prices[call.model], None)
-    cost = uncached * r_uncached + cached * r_cached + call.output_tokens * r_output
-    if draws is not None:
-        first, rest = alone_s(lane, uncached, call.output_tokens, *draws, slow)
-        return cost + klass.value_usd_per_s * (first + rest), first + rest, misses(klass, first, first + rest)
-    first = (lane.first_token_s + uncached * lane.prefill_s_per_token) * slow
-    rest = call.output_tokens * lane.seconds_per_output_token * slow
-    ask = Ask(team=call.team, model=call.model, prompt_tokens=call.prompt_tokens)
-    view = Lane(key=lane.key, backend=lane.backend, name=lane.name, models={}, spread=lane.spread, pace_spread=lane.spread / 2,
-                seconds_per_output_token=lane.seconds_per_output_token * slow)  # fmt: skip
-    seconds = [None if ms is None else ms / 1e3 for ms in (klass.first_token_deadline_ms, klass.total_deadline_ms)]
-    terms = Terms(policy=POLICY_OF_NONE, klass=klass, model=call.model, value_usd_per_s=0.0, output_tokens=call.output_tokens,
-                  output_spread=0.0, first_token_deadline_s=seconds[0], total_deadline_s=seconds[1])  # fmt: skip
-    late = miss_chance(ask, view, terms, first) > klass.epsilon
-    return cost + klass.value_usd_per_s * (first + rest), first + rest, late
 
 
 # scenarios
@@ -204,6 +143,8 @@ def family(path: Path, scenario: str, routers: Iterable[str], seed: int, console
     calls, lanes = SCENARIOS[scenario](calls, menu())
     named = {"broker": router(PolicySet(policies={policy.team: policy}))} | others(policy)
     found: dict[str, Sums] = {}
+    held: list[Mapping[str, int]] = []
+    named["broker"] = _noting(named["broker"], held)
     for name in routers:
         console.print(f"  {path.name}, {scenario}: {name} ...", end="\r", highlight=False)
         found[name] = run(named[name], calls, lanes, seed).sums()
@@ -221,10 +162,22 @@ def family(path: Path, scenario: str, routers: Iterable[str], seed: int, console
     ]
     row["below_uniform"] = 1.0 - broker.cost_usd / min(fair)
     row["misses_no_more"] = broker.miss_share <= found["all standard"].miss_share
-    for name, luck in (("clairvoyant", True), ("informed", False)):
-        row[f"{name}_usd"] = bound(policy, calls, lanes, broker.missed, seed, luck=luck)
+    for name, luck, caches in (("clairvoyant", True, None), ("informed", False, None), ("hindsight", False, held)):
+        row[f"{name}_usd"] = bound(policy, calls, lanes, broker.missed, seed, luck=luck, held=caches)
         row[f"above_{name}"] = (broker.cost_usd + broker.waited_usd) / row[f"{name}_usd"] - 1.0
+        # What the bound's dollars would be below all standard, if it waited for as much as the broker did.
+        row[f"{name}_below_uniform"] = 1.0 - (row[f"{name}_usd"] - broker.waited_usd) / min(fair)
     return row
+
+
+def _noting(route: Router, held: list[Mapping[str, int]]) -> Router:
+    """The same router, and what the caches held for each call."""
+
+    def noting(ask: Ask, lanes: Sequence[Lane], forecast: ForecastOf) -> Choice:
+        held.append(ask.cached)
+        return route(ask, lanes, forecast)
+
+    return noting
 
 
 def hot_spot(quick: bool, seed: int, console: Console, load: float) -> dict[str, Any]:
@@ -309,7 +262,7 @@ def main() -> None:
             told("hot_spot", hot_spot(given.quick, given.seed, console, load))
     for path in traces if "families" in parts else ():
         for scenario in scenarios:
-            every = ["broker", *others(POLICY_OF_NONE)]
+            every = ["broker", *others(default_policy())]
             told("family", family(path, scenario, every if scenario == "steady" else every[:4], given.seed, console))
 
 
@@ -331,7 +284,7 @@ def show(kind: str, row: Any) -> None:
     console.print(table)
     bounds = ", ".join(
         f"{row[f'above_{name}']:.1%} above the {name} bound of {row[f'{name}_usd']:.2f} USD with waiting"
-        for name in ("clairvoyant", "informed")
+        for name in ("clairvoyant", "informed", "hindsight")
     )
     fair = "no more misses" if row["misses_no_more"] else "MORE MISSES than all standard"
     console.print(f"broker: {row['below_uniform']:.1%} below the best uniform tier at {fair}; {bounds}\n")

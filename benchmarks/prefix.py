@@ -5,8 +5,9 @@
 Real gateway, simulated providers (benchmarks/providers) over HTTP, one virtual clock. `untouched` is what the same requests
 cost sent directly; `oracle` is a plan by the provider's rules (prefix_clairvoyant) that knows all requests, and (for a family
 that spoils its prompts) sees them unspoilt; `bound` (in --json) is what no plan can beat, rules left aside. `saving` is the
-share of the oracle's saving that is reached. Traces have no text: there the planner works alone, against the oracle and the
-fixed plans.
+share of the oracle's saving that is reached, `foreseeable` the share that a plan reaches which knows every chance but not the
+future (prefix_informed; only where there is something to plan). Traces have no text: there the planner works alone, against
+the oracle and the fixed plans.
 """
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from rich.table import Table
 
 from benchmarks import prefix_clairvoyant as clairvoyant
 from benchmarks import prefix_traces
+from benchmarks.prefix_informed import informed
 from benchmarks.prefix_oracle import Prices, bound, cost_of, shared_bound
 from benchmarks.prefix_traffic import FAMILIES, Family, Timed, marked_by_client, traffic
 from benchmarks.prefix_world import World, world
@@ -53,6 +55,7 @@ class Figures:
     untouched: float
     tollway: float
     oracle: float
+    informed: float | None
     bound: float
 
     @property
@@ -66,8 +69,16 @@ class Figures:
     @property
     def saving(self) -> float | None:
         """Share of the oracle's saving; None where there is next to nothing to save."""
+        return self._share(self.tollway)
+
+    @property
+    def foreseeable(self) -> float | None:
+        """Share of the oracle's saving that knowing all chances is worth; None where there is nothing to plan."""
+        return None if self.informed is None else self._share(self.informed)
+
+    def _share(self, cost: float) -> float | None:
         most = self.untouched - self.oracle
-        return (self.untouched - self.tollway) / most if most > _SAME * self.untouched else None
+        return (self.untouched - cost) / most if most > _SAME * self.untouched else None
 
     @property
     def missed(self) -> str:
@@ -117,11 +128,17 @@ def untouched(provider: Provider, timed: Sequence[Timed], prices: Prices, family
     return total
 
 
-def oracle(provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family) -> tuple[float, float]:
-    """What the plan that knows the future costs by the provider's rules, and the bound without them."""
+def _prompts(provider: Provider, timed: Sequence[Timed], family: Family) -> list[tuple[float, prompt.Prompt]]:
+    """The requests unspoilt, as the provider renders them."""
     render: Callable[[Any], prompt.Prompt] = prompt.anthropic if provider.wire == "anthropic" else prompt.openai
-    prompts = [(one.at_s, render({**orjson.loads(wire_body(provider, one.clean, family)), "model": provider.model}))
-               for one in timed]  # fmt: skip
+    return [(one.at_s, render({**orjson.loads(wire_body(provider, one.clean, family)), "model": provider.model}))
+            for one in timed]  # fmt: skip
+
+
+def oracle(
+    provider: Provider, timed: Sequence[Timed], prices: Prices, prompts: clairvoyant.Prompts
+) -> tuple[float, float]:
+    """What the plan that knows the future costs by the provider's rules, and the bound without them."""
     least = bound(prompts, prices) if provider.units is None else shared_bound(prompts, prices, provider.units)
     cache = provider.make()
     if provider.wire == "anthropic":
@@ -171,16 +188,18 @@ def measure(sessions: Sequence[Session], providers: Sequence[Provider], families
                     cost = through(running, provider, timed, prices, family, base_s)
                     base_s += timed[-1].at_s + _PAUSE_S
                     direct = untouched(provider, timed, prices, family)
-                    best, least = oracle(provider, timed, prices, family)
-                    yield Figures(provider.name, family.name, level, len(timed), direct, cost, min(best, direct), least)
+                    clean = _prompts(provider, timed, family)
+                    best, least = oracle(provider, timed, prices, clean)
+                    known = informed(clean, prices, by_marks=provider.name != "kimi") if provider.lives else None
+                    yield Figures(provider.name, family.name, level, len(timed), direct, cost, min(best, direct), known, least)
 
 
 def _show(found: Sequence[Figures]) -> None:
-    table = Table("provider", "family", "level", "requests", "to untouched", "to oracle", "saving", "aim missed")
+    table = Table("provider", "family", "level", "requests", "to untouched", "to oracle", "saving", "foreseeable", "aim missed")
     for one in found:
-        saving = "-" if one.saving is None else f"{one.saving:.1%}"
+        shares = ["-" if share is None else f"{share:.1%}" for share in (one.saving, one.foreseeable)]
         ratios = f"{one.to_untouched:.3f}", f"{one.to_oracle:.3f}"
-        table.add_row(one.provider, one.family, one.level, str(one.requests), *ratios, saving, one.missed)
+        table.add_row(one.provider, one.family, one.level, str(one.requests), *ratios, *shares, one.missed)
     Console(width=max(Console().width, 120)).print(table)
 
 
@@ -225,7 +244,7 @@ def main(
                 progress.advance(task)
     if as_json:
         rows = [{**asdict(one), "to_untouched": one.to_untouched, "to_oracle": one.to_oracle, "saving": one.saving,
-                 "missed": one.missed} for one in found]  # fmt: skip
+                 "foreseeable": one.foreseeable, "missed": one.missed} for one in found]  # fmt: skip
         click.echo(json.dumps({"sessions": rows, "traces": [one.as_row() for one in regrets]}, indent=1))
         return
     if found:

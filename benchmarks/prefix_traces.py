@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.prefix_clairvoyant import Marked, by_marks
+from benchmarks.prefix_informed import informed
 from benchmarks.prefix_oracle import Prices, bound, cost_of
 from benchmarks.providers.marked import MarkedCache, MarkRules
 from benchmarks.providers.prompt import Block, Prompt
@@ -62,6 +63,7 @@ class Regret:
     calls: int
     bound: float
     oracle: float
+    informed: float
     planned: float
     always_5m: float
     always_1h: float
@@ -71,8 +73,13 @@ class Regret:
     def over_oracle(self) -> float:
         return self.planned / self.oracle - 1
 
+    @property
+    def over_informed(self) -> float:
+        return self.planned / self.informed - 1
+
     def as_row(self) -> dict[str, Any]:
-        return {**asdict(self), "over_oracle": self.over_oracle, "best_fixed": min(self.always_5m, self.always_1h, self.never)}
+        overs = {"over_oracle": self.over_oracle, "over_informed": self.over_informed}
+        return {**asdict(self), **overs, "best_fixed": min(self.always_5m, self.always_1h, self.never)}
 
 
 def traces(folder: Path) -> Iterator[Trace]:
@@ -117,6 +124,7 @@ def regret(trace: Trace) -> Regret:
         calls=len(trace.calls),
         bound=bound(prompts, _PRICES),
         oracle=min(by_marks(prompts, _PRICES, Marked(MarkRules(ttls=_LIVES)), _BEGINS_S), short, long, never),
+        informed=informed(prompts, _PRICES),
         planned=_planned(trace.calls),
         always_5m=short,
         always_1h=long,
@@ -196,9 +204,11 @@ def _marks(body: dict[str, Any]) -> dict[int, str]:
 
 
 def show(regrets: Sequence[Regret]) -> None:
-    table = Table("trace", "calls", "planner over oracle", "always 5m", "always 1h", "never", "planner is the best plan")
+    table = Table("trace", "calls", "planner over oracle", "all chances known", "always 5m", "always 1h", "never",
+                  "planner over all chances known", "beats fixed plans")  # fmt: skip
     for one in regrets:
-        over = [f"{cost / one.oracle - 1:+.1%}" for cost in (one.planned, one.always_5m, one.always_1h, one.never)]
+        plans = (one.planned, one.informed, one.always_5m, one.always_1h, one.never)
+        over = [f"{cost / one.oracle - 1:+.1%}" for cost in plans]
         best = one.planned <= min(one.always_5m, one.always_1h, one.never) * 1.001
-        table.add_row(one.trace, str(one.calls), *over, "yes" if best else "no")
+        table.add_row(one.trace, str(one.calls), *over, f"{one.over_informed:+.1%}", "yes" if best else "no")
     Console(width=max(Console().width, 120)).print(table)

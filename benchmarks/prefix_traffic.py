@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import prefix_texts as texts
 from gateway.demo.sessions import Session
 
 Json = dict[str, Any]
@@ -58,6 +59,22 @@ def _edited_tail(body: Json, rng: random.Random, turn: int) -> Json:
     return _with_system(body, lambda text: f"{text}\n\nRemember: you are at step {turn + 1}; {rng.choice(_MOODS)}.")
 
 
+def _other_clock(body: Json, rng: random.Random, turn: int) -> Json:
+    return _with_system(body, lambda text: f"{text}\n\n{texts.clock(rng, len(text))}")
+
+
+def _other_nonce(body: Json, rng: random.Random, turn: int) -> Json:
+    return _with_system(body, lambda text: f"{texts.nonce(rng, turn, len(text))}\n{text}")
+
+
+def _other_repository(body: Json, rng: random.Random, turn: int) -> Json:
+    return _with_system(body, lambda text: f"{text}\n\n{texts.repository(rng, turn, len(text))}\n\nNever push.")
+
+
+def _other_tail(body: Json, rng: random.Random, turn: int) -> Json:
+    return _with_system(body, lambda text: f"{text}\n\n{texts.tail(rng, turn, len(text))}")
+
+
 def _shuffled(body: Json, rng: random.Random, turn: int) -> Json:
     tools = list(body.get("tools", ()))
     rng.shuffle(tools)
@@ -73,6 +90,10 @@ FAMILIES: tuple[Family, ...] = (
     Family("nonce", "a fresh id at the start of the system prompt", "relocating", _nonce),
     Family("git state", "git status at the end of the system prompt, changing", "relocating", _git_state),
     Family("edited tail", "the system prompt's last line changes with each step", "relocating", _edited_tail),
+    Family("other clock", "the time in six other forms and languages", "relocating", _other_clock),
+    Family("other nonce", "tokens without a label that says so", "relocating", _other_nonce),
+    Family("other repository", "changed files in other words, before the last paragraph", "relocating", _other_repository),
+    Family("other tail", "last lines that say something else in each turn", "relocating", _other_tail),
     Family("uneven gaps", "turns follow after seconds up to two hours", "lossless", gaps=True),
     Family("fan-out", "each session's first request ten times at once, with other last lines", "lossless", fan_out=10),
     Family("one-shot", "only the first request of each session, and none comes again", "lossless"),

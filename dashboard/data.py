@@ -62,12 +62,13 @@ __all__ = [
     "alerts",
     "backtests",
     "call",
-    "call_list",
     "day_range",
+    "dearest",
     "decisions",
     "extent",
     "instant",
     "late",
+    "latest_calls",
     "limits",
     "micros",
     "misses",
@@ -78,8 +79,8 @@ __all__ = [
     "run",
     "run_calls",
     "run_trace",
-    "runs",
-    "savings", "spend",
+    "savings",
+    "spend",
     "status",
     "test_alerts",
     "uses",
@@ -162,8 +163,9 @@ def extent(viewer: Viewer | None = None) -> Extent:
     return _reports(database_url()).extent(Slice(where={} if viewer is None else viewer.where))
 
 
-def call_list(part: Slice, search: str, limit: int) -> list[dict[str, Any]]:
-    return _reports(database_url()).call_list(part, search, limit)
+def latest_calls(part: Slice, search: str, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+    """The latest calls, and how far back was looked, None: as far as the slice goes."""
+    return _reports(database_url()).latest_calls(part, search, limit)
 
 
 def call(call_id: str, viewer: Viewer) -> dict[str, Any] | None:
@@ -205,13 +207,14 @@ def savings(part: Slice) -> list[Saving]:
     return _savings(database_url(), part)
 
 
-def runs(part: Slice) -> list[Row]:
-    return _runs(database_url(), part)
+def dearest(name: str, part: Slice, most: int) -> list[Row]:
+    """Sums of the dearest values of a dimension; of a run or a tag, entries without one are in none."""
+    return _dearest(database_url(), name, part, most)
 
 
 @st.cache_data(ttl=KEEP_S, max_entries=32, show_spinner=False)
-def _runs(url: str, part: Slice) -> list[Row]:
-    return _reports(url).runs(part)
+def _dearest(url: str, name: str, part: Slice, most: int) -> list[Row]:
+    return _reports(url).dearest(name, part, most)
 
 
 def run(run_id: str, viewer: Viewer) -> dict[str, Any] | None:

@@ -1,11 +1,15 @@
 """How many calls are served at once: as many as the event loop keeps up with; the rest waits a moment or comes back.
 
-The measure is the loop's own lag: a timer that is due every 50 ms and comes late says that there is more to do than time to do
-it. The limit then shrinks below what is in flight, and grows again while the lag is small, as in TCP. Streams that wait for
-their model cost no time, so thousands may be open. Who waits is served before what nobody waits for, and of those who wait
-each team in turn, so that one that sends too much delays only itself. A call that would wait too long is refused at once,
-before it is read: what is refused must cost little. Memory near its limit refuses the patient first, then all that is new.
-Health and metrics never come here.
+Two measures. In one turn of the loop only so many calls begin as it serves in `TURN_S`: whatever else is ready then has its
+turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is more to do
+than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is small, as in
+TCP. Streams that wait for their model cost no time, so thousands may be open.
+
+Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
+delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
+Once a queue is full, and as long as more comes than leaves, only few may wait, for a moment, and all others are refused at
+once, before they are read: what is refused must cost little. Memory near its limit refuses the patient first, then all that is
+new. Health and metrics never come here.
 """
 from __future__ import annotations
 
@@ -15,29 +19,45 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from gateway.core.errors import Overloaded
 from gateway.settings import Settings
 from router_policies.rules import Policy
 
-WAIT_S = 0.1
 TICK_S = 0.05
+EXCESS = 1.1
+"""The gateway sheds calls from when a queue was full until no more than that many times as many come as leave."""
+TURN_S, LEAST_STARTS = 0.002, 4
+"""As many calls begin in one turn of the loop as are served in that time; a few always may."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-QUEUE_S, LEAST_QUEUE = 0.04, 8
-"""As many calls of a team may wait as leave within that time; a few always may."""
+QUEUE_S, LEAST_QUEUE, WAIT_S = 0.02, 8, 0.03
+"""While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
+`WAIT_S`."""
+MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 1.0, 0.01
+"""The same while it does not, for each team; how often it is looked at."""
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
 _PAGE = 4096
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
+Go = Callable[[Overloaded | None], None]
+"""What is called when a call that waited has its place, or has waited too long."""
 
-_Queues = dict[str, deque[asyncio.Future[None]]]
+
+class _Waiting(NamedTuple):
+    since: float
+    """On the loop's clock."""
+    go: Go
+
+
+_Queues = dict[str, deque[_Waiting]]
 """Team -> its calls that wait; the team whose turn it is stands first."""
 
 
 class Admission:
-    """One per process. `enter` before a call, `leave` after it."""
+    """One per process. `may_enter`, else `queue` before a call, `leave` after it."""
 
     def __init__(self, memory_limit_bytes: int | None = None, rss: Callable[[], int] | None = None) -> None:
         self.limit = float(CEILING)
@@ -46,54 +66,67 @@ class Admission:
         self._memory_limit = memory_limit_bytes
         self._rss = rss or rss_bytes
         self._memory_share = 0.0
-        self._waiting: tuple[_Queues, _Queues] = ({}, {})
+        self._queues: tuple[_Queues, _Queues] = ({}, {})
         self._waits = 0
-        self._left = 0
-        self._leaves_per_s = 0.0
+        self._starts = 0
+        """In this turn of the loop."""
+        self._most_starts = LEAST_STARTS
+        self._turning = self._expiring = self._sheds = False
+        self._came = self._left = 0
+        self._comes_per_s = self._leaves_per_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._ticks = 0
 
-    def may_enter(self, *, patient: bool) -> bool:
-        """The quick way in, without waiting. Raises `Overloaded` where memory says no."""
+    def may_enter(self) -> bool:
+        """The quick way in. False: the call has to `queue`, or is to be refused."""
+        self._came += 1
+        if (
+            self._waits or self.in_flight >= self.limit or self._starts >= self._most_starts
+            or self._memory_share > _BATCH_SHARE
+        ):  # fmt: skip
+            return False
+        self._began()
+        return True
+
+    def queue(self, team: str, go: Go, *, patient: bool) -> None:
+        """Calls `go` when there is a place, at once or later. Raises `Overloaded` where the call would wait too long, or memory
+        says no."""
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
-        if self.in_flight < self.limit and not self._waits:
-            self.in_flight += 1
-            return True
-        return False
-
-    @property
-    def crowded(self) -> bool:
-        """Whether calls wait."""
-        return self._waits > 0
-
-    def look(self, team: str, *, patient: bool) -> None:
-        """Raises `Overloaded` where a call of the team would have to wait too long."""
-        queues = self._waiting[patient]
-        if len(queues.get(team, ())) >= max(self._leaves_per_s * QUEUE_S / max(len(queues), 1), LEAST_QUEUE):
+        queues, now = self._queues[patient], asyncio.get_running_loop().time()
+        if len(queues.get(team, ())) >= self._most(len(queues)):
+            self._sheds = True
             raise _refusal("the gateway is overloaded")
+        queues.setdefault(team, deque()).append(_Waiting(now, go))
+        self._waits += 1
+        if not self._expiring:
+            self._expire()
+        self._let_in()
+
+    def _most(self, teams: int) -> float:
+        """How many calls of a team may wait."""
+        return max(self._leaves_per_s * QUEUE_S / max(teams, 1), LEAST_QUEUE) if self._sheds else MOST_QUEUE
 
     async def wait(self, team: str = "", *, patient: bool) -> None:
-        """Waits for a place, at most `WAIT_S`. Raises `Overloaded`."""
-        self.look(team, patient=patient)
-        queue = self._waiting[patient].setdefault(team, deque())
+        """`queue` for a coroutine: returns with a place, or raises `Overloaded`."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(place)
-        self._waits += 1
+
+        def go(refusal: Overloaded | None) -> None:
+            if place.done():        # whoever waited has been cancelled
+                if refusal is None:
+                    self.leave()
+            elif refusal is None:
+                place.set_result(None)
+            else:
+                place.set_exception(refusal)
+
+        self.queue(team, go, patient=patient)
         try:
-            async with asyncio.timeout(WAIT_S):
-                await place
-        except BaseException as error:
-            if place.done() and not place.cancelled():  # it came at the last moment
-                if isinstance(error, TimeoutError):
-                    return
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.exception() is None:  # it came at the last moment
                 self.leave()
-            elif place in queue:
-                queue.remove(place)
-                self._waits -= 1
-            if isinstance(error, TimeoutError):
-                raise _refusal("the gateway is overloaded") from None
             raise
 
     def leave(self) -> None:
@@ -102,6 +135,47 @@ class Admission:
         self._left += 1
         if self._waits:
             self._let_in()
+
+    def _began(self) -> None:
+        self.in_flight += 1
+        self._starts += 1
+        if not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """The loop has come round: what was ready has been served."""
+        self._turning, self._starts = False, 0
+        if self._waits:
+            self._let_in()
+
+    def _let_in(self) -> None:
+        """One of each team in turn, as many as may begin now."""
+        for queues in self._queues:
+            while queues and self.in_flight < self.limit and self._starts < self._most_starts:
+                team = next(iter(queues))
+                queue = queues.pop(team)
+                place = queue.popleft()
+                if queue:
+                    queues[team] = queue
+                self._waits -= 1
+                self._began()
+                place.go(None)
+
+    def _expire(self) -> None:
+        """Refuses those whose time is up, the first of each team, and looks again soon."""
+        loop = asyncio.get_running_loop()
+        since = loop.time() - (WAIT_S if self._sheds else MOST_WAIT_S)
+        for queues in self._queues:
+            for team, queue in list(queues.items()):
+                while queue and queue[0].since <= since:
+                    self._waits -= 1
+                    queue.popleft().go(_refusal("the gateway is overloaded"))
+                if not queue:
+                    queues.pop(team, None)
+        self._expiring = self._waits > 0
+        if self._expiring:
+            loop.call_later(_LOOK_S, self._expire)
 
     # the loop's pulse
 
@@ -120,7 +194,10 @@ class Admission:
         lag_s = max(loop.time() - self._due, 0.0)
         self.felt(lag_s)
         self._leaves_per_s += 0.2 * (self._left / (TICK_S + lag_s) - self._leaves_per_s)
-        self._left = 0
+        self._comes_per_s += 0.2 * (self._came / (TICK_S + lag_s) - self._comes_per_s)
+        self._most_starts = max(LEAST_STARTS, int(self._leaves_per_s * TURN_S))
+        self._came = self._left = 0
+        self._sheds = self._sheds and self._comes_per_s > EXCESS * self._leaves_per_s
         self._ticks += 1
         if self._memory_limit is not None and self._ticks % 10 == 0:
             self._memory_share = self._rss() / self._memory_limit
@@ -134,23 +211,8 @@ class Admission:
             self.limit = max(FLOOR, min(self.limit, self.in_flight) * max(min(SLOW_S / self.lag_s, 0.9), 0.5))
         elif self.lag_s < QUICK_S:
             self.limit = min(CEILING, self.limit + max(4.0, self.limit * 0.05))
-        self._let_in()
-
-    def _let_in(self) -> None:
-        """One of each team in turn."""
-        for queues in self._waiting:
-            while queues and self.in_flight < self.limit:
-                team = next(iter(queues))
-                queue = queues.pop(team)
-                if not queue:
-                    continue
-                place = queue.popleft()
-                self._waits -= 1
-                if queue:
-                    queues[team] = queue
-                if not place.done():
-                    self.in_flight += 1
-                    place.set_result(None)
+        if self._waits:
+            self._let_in()
 
 
 def is_patient(policy: Policy, wished: str | None) -> bool:

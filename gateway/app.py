@@ -117,7 +117,7 @@ class Gateway:
 
             self.queue = Queue(services, pipeline, holds, self._settings.queue, passage)
         pass_on = passage if self.queue is None else self.queue.serve
-        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, pipeline.look)
+        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, services.admission, pipeline.patient)
         services.admission.start()
         self.services = services
         self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)
@@ -172,6 +172,7 @@ async def _services(
         KNOWN.resize(settings.known_parts_mb << 20)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
+        services.metrics.in_flight = lambda: services.admission.in_flight
         if seat is not None:
             seat.worker.numbers = services.metrics
         await _start(services, stores, running)

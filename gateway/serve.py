@@ -30,6 +30,8 @@ from router_policies.presets import EMBEDDED_PRIORS
 EMBEDDED_BACKEND = "embedded"
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 _BACKLOG = 2048
+_DOORS = 16
+"""libuv takes one connection from a listening socket in each turn of the loop; so many handles on it take as many."""
 _STOP_SLACK_S = 10.0
 _YOUNG_OBJECTS = (10_000, 20, 50)
 """How many new containers there may be between collections: a call leaves some dozens until it is in the database."""
@@ -123,7 +125,7 @@ def _serve(asgi: app.Gateway, config: Settings, sock: socket.socket) -> None:
     gc.collect()
     gc.freeze()  # what is there at the start stays: a full collection of it would hold all calls up for a tenth of a second
     gc.set_threshold(*_YOUNG_OBJECTS)
-    server(asgi, config.drain_s, config.unready_s).run(sockets=[sock])
+    server(asgi, config.drain_s, config.unready_s).run(sockets=[sock, *[sock.dup() for _ in range(_DOORS - 1)]])
 
 
 def _supervise(config: Settings, host: str, port: int, demo_team: str | None, asgi: app.Gateway, seat: Seat) -> int:

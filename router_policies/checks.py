@@ -99,6 +99,8 @@ def rows(decision: Decision) -> Iterable[Row]:
     for i, one in enumerate(decision.ranked):
         behind = one.score_usd - decision.ranked[0].score_usd
         says = one.note or ("chosen" if i == 0 else f"{behind:+.3g} USD against the first")
+        if one.rent_usd:
+            says = f"{says}; {one.rent_usd:.3g} USD of the sum is rent of a crowded slot"
         yield Row(
             i + 1, one.lane.key, one.model, one.expected_cost_usd, one.expected_wait_s, one.score_usd, one.miss_chance, says
         )

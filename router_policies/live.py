@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 HALF_LIFE_ANSWERS = 12.0  # of the means: a lane that changed is believed after about a dozen answers
 SPREAD_HALF_LIFE_ANSWERS = 200.0  # of the quantiles, which need many
+_USE_HALF_LIFE_ANSWERS = 100.0  # of the tokens of an answer, which stray most
 HALF_LIFE_S = 600.0  # of both: what was seen an hour ago says little about now
 PRIOR_WEIGHT = 0.02  # of a first guess, in answers
 LENGTHS = 6  # classes of prompt length: to 512, 2k, 8k, 32k, 128k tokens, and beyond
@@ -21,6 +22,7 @@ _PACE_TOKENS = 2.0  # an answer needs one token more to show a pace
 _SPREAD_PRIOR = 12.0  # weight, in answers, of the configured spread
 _SPREADS = (0.05, 2.5)
 _FRESH_ANSWERS = 16
+_CROWDED = 3.0  # rent of a slot, in what it earns, where the queue is as long as there are slots
 
 LENGTH_OF = tuple(min(max((bits - 8) // 2, 0), LENGTHS - 1) for bits in range(64))
 """Class of a prompt by the bits of its number of uncached tokens."""
@@ -105,8 +107,26 @@ class Figures(NamedTuple):
     pace: float = 1.0
     first_token_spread: float = 0.5
     pace_spread: float = 0.5
-    service_s: float = 0.0
+    service_s: float = 0.0  # of one answer, its queue left out
     samples: int = 0
+    uncached_tokens: float = 0.0  # of one answer, on average
+    output_tokens: float = 0.0
+
+
+class Rent(NamedTuple):
+    """What a second of a crowded slot costs those who then go elsewhere, in tokens of the lane's own prices."""
+
+    uncached_tokens: float
+    output_tokens: float
+
+
+def rent(figures: Figures, backlog_s: float) -> Rent | None:
+    """A slot is free as long as nobody waits. From then on it costs what it does for others, times how long the queue is: the
+    pool goes to those who gain most by a second of it, whatever their number."""
+    if backlog_s <= 0.0 or figures.service_s <= 0.0:
+        return None
+    crowded = _CROWDED * backlog_s / figures.service_s**2
+    return Rent(figures.uncached_tokens * crowded, figures.output_tokens * crowded)
 
 
 def behind_s(in_flight: int, slots: int, service_s: float) -> float:
@@ -118,7 +138,8 @@ class LaneFigures:
     """One lane's memory of its answers."""
 
     __slots__ = (
-        "_first", "_first_spread", "_firsts", "_pace", "_pace_spread", "_service", "_stale", "_view", "prior", "samples",
+        "_first", "_first_spread", "_firsts", "_output", "_pace", "_pace_spread", "_service", "_stale", "_uncached", "_view",
+        "prior", "samples",
     )  # fmt: skip
 
     def __init__(self, prior: Prior) -> None:
@@ -126,6 +147,7 @@ class LaneFigures:
         self._first = Mean(1.0)
         self._firsts: list[Mean | None] = [None] * LENGTHS
         self._pace, self._service = Mean(1.0), Mean(0.0)
+        self._uncached, self._output = Mean(0.0, _USE_HALF_LIFE_ANSWERS), Mean(0.0, _USE_HALF_LIFE_ANSWERS)
         self._first_spread, self._pace_spread = Sketch(), Sketch()
         self._view = Figures(first_token_spread=prior.spread, pace_spread=prior.spread)
         self._stale = False
@@ -153,6 +175,8 @@ class LaneFigures:
         self.samples += 1
         self._stale = True
         self._service.add(max(total_s - backlog_s, 0.0), now_s)
+        self._uncached.add(float(uncached_tokens), now_s)
+        self._output.add(float(output_tokens), now_s)
         if first_token_s is None:
             thought = first.value * expected_first + self._pace.value * expected_rest
             if thought > 0.0:
@@ -191,6 +215,8 @@ class LaneFigures:
             pace_spread=_spread(self._pace_spread, self.prior.spread),
             service_s=self._service.value if self.samples else 0.0,
             samples=self.samples,
+            uncached_tokens=self._uncached.value,
+            output_tokens=self._output.value,
         )
 
     def _nearest(self, length: int) -> Mean:

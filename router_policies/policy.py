@@ -24,12 +24,17 @@ _REASON_CHARACTERS = 1_000
 _MAX_OFFERS = 1_000
 P95 = 1.645  # of the standard normal
 TIE = 0.01  # sums that are nearer than this share are equal: no estimate is better
+_REPLICA_TIE = 0.03
 WELL_KNOWN = 24  # answers after which one lane is as well known as another
 COLD, STALE = 3, 25  # answers seen, or not seen for each lane there is, that make a lane worth a try
 _COLD_SHARE = 5.0  # a lane that was hardly ever seen is tried this much more often than others of its name
 _OTHER_TIER = 2.0  # a lane of another name is tried up to this many times the best sum: its price says that it differs
 BOUND = 1.25  # calls in flight at a lane against the average of its like, above which its cache is no reason
-_ROOM = 1.25  # and against its slots: a short queue for a warm cache is a good bargain
+_ROOM = 1.0  # and against its slots: nobody waits at a warm replica while its like have slots to spare
+
+
+Row = tuple[bool, float, int, int, str, Ranked]
+"""Late, sum, place, samples (negative), key: in the order of sorting."""
 
 
 class Resolved(NamedTuple):
@@ -104,7 +109,7 @@ def _terms(policy: Policy, ask: Ask, klass: Klass, model: str, forecast: Forecas
 
 def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], list[Refused]]:
     offers = _offers(terms)
-    fit: list[tuple[bool, float, int, int, str, Ranked]] = []
+    fit: list[Row] = []
     refused: list[Refused] = []
     timed = terms.first_token_deadline_s is not None or terms.total_deadline_s is not None
     for lane in lanes:
@@ -153,25 +158,32 @@ def _weigh(ask: Ask, lane: Lane, offer: Offer, terms: Terms, timed: bool) -> Ran
     first = first_token_wait(ask, lane)
     wait = first + terms.output_tokens * lane.seconds_per_output_token
     score = cost + terms.value_usd_per_s * wait
+    rent = 0.0
+    if lane.rent is not None:
+        rent = lane.rent.uncached_tokens * offer.uncached_usd + lane.rent.output_tokens * offer.output_usd
+        rent *= wait - lane.backlog_s
+        score += rent
     if not score < _WORST_USD:  # a figure that is infinite or no number must not end up first, or stop the sort
         score = _WORST_USD
     if not timed:
-        return Ranked(lane, terms.model, cost, wait, score, 0.0, "", first)
+        return Ranked(lane, terms.model, cost, wait, score, 0.0, "", first, rent)
     chance, limit, note = miss_chance(ask, lane, terms, first), terms.klass.epsilon, ""
     if chance > limit:
         note = f"ranked last: misses its deadline with a chance of {chance:.0%}, more than {limit:.0%}"
-    return Ranked(lane, terms.model, cost, wait, score, chance, note, first)
+    return Ranked(lane, terms.model, cost, wait, score, chance, note, first, rent)
 
 
-def _settled(
-    ask: Ask, fit: list[tuple[bool, float, int, int, str, Ranked]], terms: Terms, timed: bool
-) -> list[Ranked]:
+def _settled(ask: Ask, fit: list[Row], terms: Terms, timed: bool) -> list[Ranked]:
     """The order after ties, the bound on a lane's load, and the try of a stale lane."""
     best = fit[0]
     near = best[1] + TIE * abs(best[1]) + 5e-10
+    if best[5].lane.slots is not None:
+        near = _near_replicas(fit, near)
     if fit[1][1] <= near and fit[1][0] == best[0]:
         tied = [row for row in fit if row[1] <= near and row[0] == best[0]]
-        tied.sort(key=lambda row: (row[2], -(min(-row[3], WELL_KNOWN) // 8), -_own(ask.session, row[4]), row[1], *row[3:5]))
+        tied.sort(key=lambda row: (
+            row[2], -(min(-row[3], WELL_KNOWN) // 8), _busy(ask, row[5].lane), -_own(ask.session, row[4]), row[1], *row[3:5]
+        ))  # fmt: skip
         fit = tied + [row for row in fit if row[1] > near or row[0] != best[0]]
     ranked = [row[5] for row in fit]
     if ranked[0].lane.slots is not None:
@@ -179,6 +191,21 @@ def _settled(
     if ask.draw < terms.policy.explore * _COLD_SHARE:
         ranked = _explored(ask, ranked, terms, timed)
     return ranked
+
+
+def _near_replicas(fit: list[Row], near: float) -> float:
+    """Up to where replicas of one pool are equal: what was learnt of one of them strays by more than that of a whole tier."""
+    best, reach = fit[0], fit[0][1] + _REPLICA_TIE * abs(fit[0][1])
+    for row in fit[1:]:
+        if row[1] > reach or row[5].lane.slots is None or row[5].lane.name != best[5].lane.name:
+            break
+        near = max(near, row[1])
+    return near
+
+
+def _busy(ask: Ask, lane: Lane) -> int:
+    """Of replicas that are equally warm the idler one: a hot prefix is not to fill one after the other to the brim."""
+    return lane.in_flight if lane.slots is not None and lane.key in ask.cached else 0
 
 
 def _own(session: str, lane_key: str) -> int:
@@ -249,6 +276,8 @@ def _reason(terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[
 def _comparison(best: Ranked, second: Ranked, value_usd_per_s: float) -> str:
     lane, cost, against = best.lane.key, best.expected_cost_usd, second.score_usd
     sums = f"{cost:.3g} + {value_usd_per_s * best.expected_wait_s:.3g} USD"
+    if best.rent_usd:
+        sums = f"{sums} and {best.rent_usd:.3g} USD for a crowded slot,"
     if second.note and not best.note:
         return f"{lane}: cost + wait {sums}, against {against:.3g} for {second.lane.key}, which is {second.note}"
     if against - best.score_usd > TIE * abs(best.score_usd) + 5e-10:

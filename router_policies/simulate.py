@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from router_policies.live import LaneFigures, Lengths, Prior, behind_s
+from router_policies.live import Figures, LaneFigures, Lengths, Prior, behind_s, rent
 from router_policies.presets import OUTPUT_PRIOR
 from router_policies.rules import Klass
 from router_policies.scorers import filled
 from router_policies.types import Ask, ForecastOf, Lane, Rates, Served
 
+_NOTHING_SEEN = Figures()
 _GOLDEN = 0.6180339887498949
 _REFRESH_ANSWERS = 16  # a lane's learnt figures are taken over after so many answers: the gateway does so every 20 ms
 
@@ -141,7 +142,7 @@ class _Lane:
     in_flight: int = 0
     new_answers: int = 0
     last_answer: int = 0
-    service_s: float = 0.0
+    seen: Figures = _NOTHING_SEEN  # as of the last look
     slow: float = 1.0
     changes: list[tuple[float, str, object]] = field(default_factory=list)
 
@@ -261,13 +262,16 @@ class World:
         if lane.new_answers >= _REFRESH_ANSWERS or figures.samples < _REFRESH_ANSWERS:
             lane.new_answers = 0
             seen = figures.view()
-            lane.service_s = seen.service_s
+            lane.seen = seen
             lane.view = old = replace(
                 old, first_token_factors=seen.first_token, seconds_per_output_token=prior.seconds_per_output_token * seen.pace,
                 spread=seen.first_token_spread, pace_spread=seen.pace_spread, samples=seen.samples,
             )  # fmt: skip
-        backlog = behind_s(lane.in_flight, lane.real.slots, lane.service_s) if lane.real.slots else 0.0
-        self._views[place] = replace(old, in_flight=lane.in_flight, backlog_s=backlog, unseen=self._answers - lane.last_answer)
+        backlog = behind_s(lane.in_flight, lane.real.slots, lane.seen.service_s) if lane.real.slots else 0.0
+        self._views[place] = replace(
+            old, in_flight=lane.in_flight, backlog_s=backlog, rent=rent(lane.seen, backlog),
+            unseen=self._answers - lane.last_answer,
+        )  # fmt: skip
 
     def _change(self, lane: _Lane, now: float) -> None:
         while lane.changes and lane.changes[0][0] <= now:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from router_policies.live import LENGTHS, Forecast
+from router_policies.live import LENGTHS, Forecast, Rent
 from router_policies.rules import Klass, Policy
 
 
@@ -81,6 +81,7 @@ class Lane:
     spread: float = 0.5  # sigma of the log of the first token's wait: 0.5 is "half or twice as long is not rare"
     pace_spread: float | None = None  # the same of the time per token; None: as `spread`
     backlog_s: float = 0.0  # wait behind calls that are there already, as far as it is known apart
+    rent: Rent | None = None  # of a second of its slots; None: nobody waits for them
     slots: int | None = None  # calls at once that a pool of one's own serves side by side
     samples: int = 0  # how well the figures are known
     unseen: int = 0  # answers of other lanes since this one's last
@@ -126,10 +127,11 @@ class Ranked(NamedTuple):
     model: str  # the model to ask it for: the resolved one, or a fallback
     expected_cost_usd: float
     expected_wait_s: float
-    score_usd: float  # cost + value of a second x wait
+    score_usd: float  # cost + value of a second x wait + rent
     miss_chance: float  # chance to miss a deadline; 0 where there is none
     note: str = ""  # why it stands behind cheaper ones
     first_token_s: float = 0.0  # expected
+    rent_usd: float = 0.0  # for the slot, where others wait for it
 
     @property
     def upstream_model(self) -> str:

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from gateway.admission import CEILING, FLOOR, Admission
+from gateway.admission import CEILING, FLOOR, LEAST_STARTS, Admission
 from gateway.core.errors import Overloaded
 
 
@@ -17,8 +18,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 def full(places: int) -> Admission:
     admission = Admission()
-    admission.limit = places
-    assert all(admission.may_enter(patient=False) for _ in range(places))
+    admission.limit = admission.in_flight = places
     return admission
 
 
@@ -44,7 +44,7 @@ def test_a_place_that_comes_free_goes_to_who_waits_and_not_to_batch() -> None:
         admission, came = full(1), []
 
         async def enter(name: str, patient: bool) -> None:
-            assert not admission.may_enter(patient=patient)
+            assert not admission.may_enter()
             await admission.wait(patient=patient)
             came.append(name)
 
@@ -75,6 +75,7 @@ def test_a_team_that_sends_too_much_delays_itself() -> None:
             else:
                 came.append(team)
 
+        admission._sheds = True
         waiting = [asyncio.ensure_future(enter(team)) for team in ("loud",) * 20 + ("quiet",) * 2]
         await asyncio.sleep(0)
         assert refused == ["loud"] * 12
@@ -105,22 +106,112 @@ def test_a_call_that_is_given_up_takes_no_place() -> None:
         comes.cancel()
         await asyncio.gather(waits, comes, return_exceptions=True)
         assert admission.in_flight == 0
-        assert admission.may_enter(patient=False)
+        assert admission.may_enter()
 
     run(test())
 
 
-def test_nobody_waits_longer_than_a_tenth_of_a_second() -> None:
-    """Then 503 with Retry-After 1, and no place is lost."""
+def test_few_begin_in_one_turn_of_the_loop() -> None:
+    """The rest does in the turns after it, each team in its turn: what one sends at once keeps nobody long."""
 
     async def test() -> None:
-        admission = full(1)
-        with pytest.raises(Overloaded) as refused:
-            await admission.wait(patient=False)
-        assert (refused.value.status, refused.value.retry_after_s) == (503, 1)
-        admission.leave()
+        admission, turn, came = Admission(), 0, list[tuple[int, str]]()
+
+        async def enter(team: str) -> None:
+            if not admission.may_enter():
+                await admission.wait(team, patient=False)
+            came.append((turn, team))
+
+        waiting = [asyncio.ensure_future(enter(team)) for team in ("loud",) * 10 + ("quiet",)]
+        while len(came) < 11:
+            await asyncio.sleep(0)
+            turn += 1
+        await asyncio.gather(*waiting)
+        per_turn = Counter(turn for turn, _ in came)
+        assert max(per_turn.values()) == LEAST_STARTS
+        assert [team for _, team in came].index("quiet") <= LEAST_STARTS + 1
+        assert admission.in_flight == 11
+
+    run(test())
+
+
+class Server:
+    """Takes `serves_s` for each call that comes in."""
+
+    def __init__(self, admission: Admission, serves_s: float) -> None:
+        self._admission, self._serves_s = admission, serves_s
+        self.answered = 0
+        self.refusals: list[Overloaded] = []
+
+    async def call(self) -> None:
+        try:
+            if not self._admission.may_enter():
+                await self._admission.wait("t", patient=False)
+        except Overloaded as refusal:
+            self.refusals.append(refusal)
+        else:
+            await asyncio.sleep(self._serves_s)
+            self._admission.leave()
+            self.answered += 1
+
+
+def test_more_than_can_be_served_is_refused() -> None:
+    """More than leaves, for two seconds: 503 with Retry-After 1 for what is too much, and no place is lost."""
+
+    async def test() -> None:
+        admission = Admission()
+        server = Server(admission, 0.01)
+        admission.start()
+        admission.limit = 1
+        admission.felt = lambda lag_s: None  # type: ignore[method-assign] # the limit stays
+        calls, began = list[asyncio.Task[None]](), asyncio.get_running_loop().time()
+        while (at := asyncio.get_running_loop().time() - began) < 2.0:
+            calls += [asyncio.ensure_future(server.call()) for _ in range(int(at * 300) - len(calls))]
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*calls)
+        assert server.answered > 50
+        assert len(server.refusals) > 50
+        assert {(no.status, no.retry_after_s) for no in server.refusals} == {(503, 1)}
         assert admission.in_flight == 0
-        assert admission.may_enter(patient=False)
+        assert admission.may_enter()
+        admission.stop()
+
+    run(test())
+
+
+def test_a_burst_is_served() -> None:
+    """Two hundred at once, at a gateway that had nothing to do: none is refused."""
+
+    async def test() -> None:
+        admission = Admission()
+        server = Server(admission, 0.001)
+        admission.start()
+        await asyncio.gather(*(server.call() for _ in range(200)))
+        assert (server.answered, server.refusals, admission.in_flight) == (200, [], 0)
+        admission.stop()
+
+    run(test())
+
+
+def test_clients_that_wait_for_their_answers_are_all_served() -> None:
+    """A hundred of them at a server that takes one at a time, for two seconds: a queue that stays, but does not grow."""
+
+    async def test() -> None:
+        admission = Admission()
+        server = Server(admission, 0.001)
+        admission.start()
+        admission.limit = 1
+        admission.felt = lambda lag_s: None  # type: ignore[method-assign] # the limit stays
+        end = asyncio.get_running_loop().time() + 2.0
+
+        async def client() -> None:
+            while asyncio.get_running_loop().time() < end:
+                await server.call()
+
+        await asyncio.gather(*(client() for _ in range(100)))
+        assert server.answered > 200
+        assert server.refusals == []
+        admission.stop()
 
     run(test())
 
@@ -136,9 +227,10 @@ def test_memory_refuses_batch_first(share: float, batch: bool, interactive: bool
         admission.stop()
         for patient, allowed in ((True, batch), (False, interactive)):
             if allowed:
-                assert admission.may_enter(patient=patient)
+                await admission.wait(patient=patient)
             else:
+                assert not admission.may_enter()
                 with pytest.raises(Overloaded, match="memory"):
-                    admission.may_enter(patient=patient)
+                    await admission.wait(patient=patient)
 
     run(test())

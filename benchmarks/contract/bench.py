@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import psutil
+import uvloop
 
 from benchmarks.ports import free_port
 
@@ -130,7 +131,6 @@ class Bench:
         self.seen = 0
         self.port = free_port()
         self.keys: dict[str, str] = {}
-        self._kept: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._server: Any = None
 
@@ -222,6 +222,11 @@ class Bench:
     def fds(self) -> int:
         return sum(int(one.num_fds()) for one in [self.process, *self.process.children(recursive=True)])
 
+    def cpu_s(self) -> float:
+        """Of the gateway so far, in all its processes."""
+        times = [one.cpu_times() for one in [self.process, *self.process.children(recursive=True)]]
+        return float(sum(each.user + each.system for each in times))
+
     # calling
 
     def request(self, team: str = "plain", headers: bytes = b"", **fields: Any) -> bytes:
@@ -247,27 +252,6 @@ class Bench:
             pass
         got.took_s = time.perf_counter() - began
         return got
-
-    async def kept_call(self, request: bytes, timeout_s: float = 30.0) -> Got:
-        """One call on a connection that is kept for the next: costs the load generator a fraction of one of its own."""
-        began, got = time.perf_counter(), Got()
-        try:
-            async with asyncio.timeout(timeout_s):
-                reader, writer = self._kept.pop() if self._kept else await asyncio.open_connection("127.0.0.1", self.port)
-                writer.write(request)
-                await read_answer(reader, got)
-                self._kept.append((reader, writer))
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            got.status = 0
-        got.took_s = time.perf_counter() - began
-        return got
-
-    async def connect(self, count: int) -> None:
-        """Connections for `kept_call`, opened beforehand: under load the kernel's queue of new ones would be measured."""
-        for start in range(0, count, 32):
-            opened = [asyncio.open_connection("127.0.0.1", self.port) for _ in range(min(32, count - start))]
-            self._kept += await asyncio.gather(*opened)
-            await asyncio.sleep(0.01)
 
     def pin(self) -> None:
         """The gateway to the last core, this process with its load and its model server to the others; nothing on one core."""
@@ -314,5 +298,5 @@ def run(scenario: Awaitable[Any]) -> Any:
     async def main() -> Any:
         return await scenario
 
-    return asyncio.run(main())
+    return uvloop.run(main())
 

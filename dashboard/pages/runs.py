@@ -10,11 +10,13 @@ from dashboard import charts, data, format, parts
 from dashboard.data import Viewer
 from dashboard.view import View
 
+MOST = 200
+
 
 def page(view: View, viewer: Viewer) -> None:
     if parts.empty(view, viewer):
         return
-    found = data.runs(view.part)
+    found = data.dearest("run", view.part, MOST)
     if not found:
         st.info("No call in this range belongs to a run. A client names it by a header on its calls:", icon=parts.NOTHING)
         st.code("x-tollway-run: fix-issue-42\nx-tollway-subgoal: reproduce", language=None)

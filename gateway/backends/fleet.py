@@ -18,6 +18,7 @@ from gateway.backends.retries import RetryBudget
 from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
 from gateway.settings import BackendSettings, LaneSettings, Settings
+from router_policies.live import rent
 from router_policies.types import Lane, Rates, Served
 
 _SNAPSHOT_S = 0.02
@@ -121,7 +122,9 @@ class Fleet:
         lanes = list(self._snapshot)
         for place, probe in self._bounded:
             if probe.in_flight != lanes[place].in_flight:
-                lanes[place] = replace(lanes[place], in_flight=probe.in_flight, backlog_s=probe.backlog_s(now))
+                backlog_s = probe.backlog_s(now)
+                due = rent(probe.figures.view(), backlog_s)
+                lanes[place] = replace(lanes[place], in_flight=probe.in_flight, backlog_s=backlog_s, rent=due)
         self._snapshot = tuple(lanes)
         self._by_dialect.clear()
 
@@ -168,7 +171,7 @@ class Fleet:
 
     def _lane(self, target: Target, now: float) -> Lane:
         probe = self.probes[target.key]
-        why_not, figures = probe.why_not(now), probe.figures.view()
+        why_not, figures, backlog_s = probe.why_not(now), probe.figures.view(), probe.backlog_s(now)
         return Lane(
             key=target.key,
             backend=target.backend,
@@ -184,7 +187,8 @@ class Fleet:
             seconds_per_output_token=probe.prior.seconds_per_output_token * figures.pace,
             spread=figures.first_token_spread,
             pace_spread=figures.pace_spread,
-            backlog_s=probe.backlog_s(now),
+            backlog_s=backlog_s,
+            rent=rent(figures, backlog_s),
             slots=probe.slots,
             samples=figures.samples,
             unseen=self._answers - probe.last_answer,

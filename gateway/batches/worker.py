@@ -242,7 +242,7 @@ class Worker:
     async def _make(self, ready: _Ready) -> None:
         line, call, client, began = ready.line, ready.call, _Collected(), time.monotonic()
         try:
-            await self._pipeline.serve(call, client, ready.policy)
+            await self._admitted(call, client, ready.policy)
         except GatewayError as error:
             client.status, client.body = error.status, dialects.render_error(call.dialect, error)
             client.retry_after_s = error.retry_after_s or 0.0
@@ -258,6 +258,15 @@ class Worker:
             self.pace = self.pace._replace(service_s=self.pace.service_s * (1 - _KNOWN) + took_s * _KNOWN)
             await self._finish(line, call.id, client.status, client.body)
         self._wake.set()
+
+    async def _admitted(self, call: Call, client: Client, policy: Policy) -> None:
+        admission = self._via.admission
+        if not admission.may_enter():
+            await admission.wait(call.tenant.team, patient=True)
+        try:
+            await self._pipeline.serve(call, client, policy)
+        finally:
+            admission.leave()
 
     async def _finish(self, line: Line, call_id: str | None, status: int, body: bytes) -> None:
         await asyncio.to_thread(self._book.finish, line, call_id, status, body)

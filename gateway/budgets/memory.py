@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from gateway.budgets import (
     Account,
@@ -27,8 +29,9 @@ from gateway.budgets import (
 )  # fmt: skip
 from gateway.budgets.windows import Window, window
 
-_REMEMBERED = 65_536
-"""Settled ids kept to answer a repeated settlement; beyond it the ledger's own ids guard."""
+_REMEMBERED = 8_192
+"""So many settled ids at least, and at most twice as many, are kept to answer a repeated settlement; beyond it the ledger's own
+ids guard."""
 _FOREVER = 0
 """Start of a window without one."""
 _BOOKS = 65_536
@@ -63,6 +66,7 @@ class MemoryBudgets:
         self._live: dict[str, Hold] = {}
         self._expiry: list[tuple[int, str]] = []
         self._done: dict[str, int] = {}
+        self._done_before: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, int] = {}
         self._running: dict[str, int] = {}
@@ -89,7 +93,7 @@ class MemoryBudgets:
     ) -> Hold:
         """The same in one step, for accounts whose past is known or is nothing."""
         steady = self._drop_expired()
-        if attempt_id in self._done:
+        if self._settled(attempt_id) is not None:
             raise AlreadySettled(attempt_id)
         if (live := self._live.get(attempt_id)) is not None:
             return live
@@ -109,7 +113,7 @@ class MemoryBudgets:
     async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
         """See `Budgets.extend`."""
         steady = self._drop_expired()
-        if hold.id in self._done:
+        if self._settled(hold.id) is not None:
             raise AlreadySettled(hold.id)
         live = self._live.get(hold.id)  # None: it expired; take it again in full
         before = live.amount_nanos if live else 0
@@ -141,7 +145,7 @@ class MemoryBudgets:
 
     async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
         """See `Budgets.correct`."""
-        if correction_id in self._done or account.id not in self._books:
+        if self._settled(correction_id) is not None or account.id not in self._books:
             return
         book = self._book(account, self._now_us())
         if book.window.holds(at_us):
@@ -235,25 +239,29 @@ class MemoryBudgets:
             self._due = {id: due for id, due in self._due.items() if due > steady}
 
     def _settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> Settlement:
-        if hold.id in self._done:
-            return Settlement(self._done[hold.id], repeated=True)
+        if (done := self._settled(hold.id)) is not None:
+            return Settlement(done, repeated=True)
         self._drop_expired()
         live = self._take(hold.id)
         held = (live or hold).amount_nanos
         cost = held if cost_nanos is None else cost_nanos
         for account, start in hold.slots:
             self._move(account.id, start, cost, 0)
-        if tokens is not None:
-            for gate in hold.gates:
-                if gate.kind == "tokens" and gate.id in self._due:
-                    self._due[gate.id] -= gate.take_us(gate.units) - gate.take_us(tokens)
+        for gate in hold.gates:
+            if back := gate.back_us(cost, tokens):
+                due = self._due.get(gate.id, 0)
+                self._due[gate.id] = due - back if back > 0 else max(due, self._steady_us()) - back
         self._remember(hold.id, cost)
         return Settlement(cost, over_hold=cost > held)
 
     def _remember(self, id: str, nanos: int) -> None:
         self._done[id] = nanos
-        if len(self._done) > _REMEMBERED:
-            del self._done[next(iter(self._done))]
+        if len(self._done) >= _REMEMBERED:     # not one by one: each would cost a walk past those that went before
+            self._done_before, self._done = self._done, {}
+
+    def _settled(self, id: str) -> int | None:
+        done = self._done.get(id)
+        return self._done_before.get(id) if done is None else done
 
     def _move(self, account_id: str, start: int, spent: int, held: int) -> None:
         """Adds to a window, also to one that is over."""

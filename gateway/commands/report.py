@@ -156,13 +156,15 @@ def _print_attempts(attempts: list[dict[str, Any]]) -> None:
 
 def _print_lanes(decision: list[dict[str, Any]]) -> None:
     table = Table("lane", title="every lane as it was weighed", title_justify="left")
-    for name in ("cost", "wait s", "sum of cost and wait", "says"):
+    for name in ("cost", "wait s", "sum", "says"):
         table.add_column(name, justify="left" if name == "says" else "right")
     for place, lane in enumerate(decision):
         if "refused" in lane:
             table.add_row(lane["lane"], "", "", "", f"refused: {lane['refused']}")
         else:
             says = lane["note"] or ("chosen" if place == 0 else "")
+            if "rent_usd" in lane:
+                says = "; ".join(filter(None, (says, f"${lane['rent_usd']:.6f} of the sum is rent of a crowded slot")))
             table.add_row(
                 lane["lane"], f"${lane['expected_cost_usd']:.9f}", f"{lane['expected_wait_s']:.3f}",
                 f"${lane['sum_usd']:.9f}", says,

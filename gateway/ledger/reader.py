@@ -7,26 +7,29 @@ statements of one `read` see one moment of the database.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 import orjson
-from sqlalchemy import CursorResult, Executable, create_engine
+from sqlalchemy import Connection, CursorResult, Executable, create_engine, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.sql import async_url
 
 Rows = list[dict[str, Any]]
 Why = Literal["missing", "locked", "schema", "away"]
-SERVER_SETTINGS = {"default_transaction_read_only": "on", "jit": "off", "enable_seqscan": "off"}
-"""Compiling takes longer than the statements do. What came since the last roll-up is some entries at the end, which PostgreSQL
-cannot know: it takes them for a third of the ledger and would read all of it."""
+SERVER_SETTINGS = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
+"""Compiling takes longer than the statements do; sums by run fit into the memory."""
+_ROLLED_TO = select(STATE.c.seq)
 STATEMENT_S = 20
 """Longest that one statement on PostgreSQL may take."""
 
@@ -39,10 +42,24 @@ class LedgerUnavailable(Exception):
         self.why: Why = why
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of the database. `rolled_to`: the place in the ledger up to which the roll-ups hold it. As a number in a
+    statement it tells PostgreSQL that few entries came since; a sub-query's value it would take for a third of the ledger."""
+
+    dialect: str
+    rolled_to: int
+
+
+Make = Callable[[Moment], Sequence[Executable]]
+
+
 class Reader(Protocol):
     dialect: str
 
     def read(self, *statements: Executable) -> list[Rows]: ...
+
+    def read_at(self, make: Make) -> list[Rows]: ...
 
     def close(self) -> None: ...
 
@@ -65,12 +82,22 @@ class SqliteReader:
         return connection
 
     def read(self, *statements: Executable) -> list[Rows]:
+        with self._moment() as connection:
+            return [_rows(connection.execute(statement)) for statement in statements]
+
+    def read_at(self, make: Make) -> list[Rows]:
+        with self._moment() as connection:
+            now = Moment(self.dialect, connection.execute(_ROLLED_TO).scalar() or 0)
+            return [_rows(connection.execute(statement)) for statement in make(now)]
+
+    @contextlib.contextmanager
+    def _moment(self) -> Iterator[Connection]:
         if not self._path.is_file():
             raise LedgerUnavailable("missing", "There is no ledger yet. Start the gateway (tollway up): it makes one.")
         try:
             with self._engine.connect() as connection:
                 connection.exec_driver_sql("BEGIN")
-                return [_rows(connection.execute(statement)) for statement in statements]
+                yield connection
         except DBAPIError as error:
             raise _explained(error) from error
 
@@ -99,14 +126,25 @@ class PostgresReader:
         self._thread.start()
 
     def read(self, *statements: Executable) -> list[Rows]:
+        return self._wait_for(self._read(statements))
+
+    def read_at(self, make: Make) -> list[Rows]:
+        return self._wait_for(self._read_at(make))
+
+    def _wait_for(self, work: Coroutine[Any, Any, list[Rows]]) -> list[Rows]:
         try:
-            return asyncio.run_coroutine_threadsafe(self._read(statements), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (DBAPIError, OSError) as error:
             raise _explained(error) from error
 
     async def _read(self, statements: Sequence[Executable]) -> list[Rows]:
         async with self._engine.connect() as connection:
             return [_rows(await connection.execute(statement)) for statement in statements]
+
+    async def _read_at(self, make: Make) -> list[Rows]:
+        async with self._engine.connect() as connection:
+            now = Moment(self.dialect, (await connection.execute(_ROLLED_TO)).scalar() or 0)
+            return [_rows(await connection.execute(statement)) for statement in make(now)]
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._engine.dispose(), self._loop).result()

@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from sqlalchemy import func, literal_column, or_, select
+from sqlalchemy import Select, func, literal_column, or_, select, true
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, latency, lines, misses, replay, rolled, savings
+from gateway.ledger import Entry, calls, dearest, latency, latest, lines, misses, replay, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
 from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
-from gateway.ledger.reader import LedgerUnavailable, Reader, reader
+from gateway.ledger.reader import LedgerUnavailable, Moment, Reader, reader
 from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.savings import Saving
-from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, column_of, dimensions
+from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, begins, dimensions
 from gateway.ledger.tables import AUDIT, BACKTEST, KEYS, LEDGER, entry_of
 from gateway.ledger.verdicts import verdict_json
 from gateway.ledger.watch_tables import ALERTS, STATUS
@@ -81,13 +81,14 @@ class Reports:
         part = self._tight(by, part or Slice())
         split = dimensions(by, part)
         if found := rolled.plan(by, part):
-            total, grouped = rolled.sums_queries(split, part, found, self._reader.dialect)
+            told = self._reader.read_at(lambda now: rolled.sums_queries(split, part, found, now))
         else:
             figures = [measure.label(name) for name, measure in MEASURES.items()]
             total = part.apply(select(*figures).select_from(SOURCE))
             query = part.apply(select(*[d.sql for d in split], *figures).select_from(SOURCE))
             grouped = query.group_by(*[literal_column(d.sql.name) for d in split]).limit(MAX_ROWS)
-        totals, rows = self._reader.read(total, grouped) if split else (self._reader.read(total)[0], [])
+            told = self._reader.read(total, *([grouped] if split else []))
+        totals, rows = told[0], told[1] if split else []
         found_rows = [Row.of(tuple(d.text(row[d.sql.name]) for d in split), row) for row in rows]
         return Sums(tuple(by), tuple(_ordered(found_rows, by)), Row.of((), totals[0]))
 
@@ -103,9 +104,11 @@ class Reports:
         found = self._reader.read(misses.nth_latest_query(part, most))[0]
         return replace(part, since_us=found[0]["at_us"]) if found else part
 
-    def savings(self, part: Slice | None = None, latest: int = savings.MAX_ENTRIES) -> list[Saving]:
+    def savings(self, part: Slice | None = None, most: int = savings.MAX_ENTRIES) -> list[Saving]:
         """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
-        return savings.savings(self._reader.read(savings.query(part or Slice(), latest))[0])
+        part = part or Slice()
+        found = latest.spans(self._reader, part, most)
+        return savings.savings(self._reader.read(savings.query(part, most, found.where))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
@@ -117,14 +120,14 @@ class Reports:
         self, splits: Sequence[tuple[str, ...]], part: Slice | None = None, of: Of = "first_token",
         bars: tuple[str, ...] | None = None,
     ) -> Waits:  # fmt: skip
-        """`latency` by each of several splits, `histogram` by `bars`. Over many attempts, splits that others tell in finer
-        pieces of the same time are added up from those."""
+        """`latency` by each of several splits, `histogram` by `bars`. Over many attempts all are added up from one look at the
+        bins, by all that any of them splits by."""
         part = self._tight([name for by in splits for name in by], part or Slice())
-        wanted = [*splits, *([bars] if bars is not None else [])]
-        finest = {by: max((other for other in wanted if _finer(other, by)), key=len) for by in wanted}
-        if all(rolled.plan(by, part, LATENCY_DIMS) for by in finest.values()) and self._count(part) > latency.EXACT_UP_TO:
-            bins = {by: self._bins(by, part, of) for by in set(finest.values())}
-            told = {by: latency.merged(bins[fine], fine, by) for by, fine in finest.items()}
+        wanted = [*splits, *([] if bars is None else [bars])]
+        finest = tuple(sorted({name for by in wanted for name in by}, key=lambda name: name not in TIMES))
+        if rolled.plan(finest, part, LATENCY_DIMS) and self._count(part) > latency.EXACT_UP_TO:
+            bins = self._bins(finest, part, of)
+            told = {by: latency.merged(bins, finest, by) for by in wanted}
             return Waits({by: latency.quantiles_of(told[by]) for by in splits}, latency.bars(told[bars]) if bars else [])
         found = {}
         for by in splits:
@@ -141,17 +144,20 @@ class Reports:
 
     def _bins(self, by: Sequence[str], part: Slice, of: Of) -> Bins:
         split = dimensions(by, part)
-        if found := rolled.plan(by, part, LATENCY_DIMS):
-            query = rolled.bins_query(split, part, of, found, self._reader.dialect)
-        else:
-            query = latency.histogram_query(split, part, of)
-        return latency.bins(split, self._reader.read(query)[0])
+        found = rolled.plan(by, part, LATENCY_DIMS)
+
+        def counted(now: Moment) -> list[Select[Any]]:
+            query = rolled.bins_query(split, part, of, found, now) if found else latency.histogram_query(split, part, of)
+            return [latency.packed(split, query, now.dialect)]
+
+        return latency.bins(split, self._reader.read_at(counted)[0])
 
     def _count(self, part: Slice) -> int:
-        query = rolled.entries_query(part, self._reader.dialect)
-        if query is None:
-            query = part.apply(select(func.count().label("n")).select_from(LEDGER))
-        return int(self._reader.read(query)[0][0]["n"])
+        if found := rolled.plan((), part):
+            ((row,),) = self._reader.read_at(lambda now: [rolled.entries_query(part, found, now)])
+        else:
+            ((row,),) = self._reader.read(part.apply(select(func.count().label("n")).select_from(LEDGER)))
+        return int(row["n"])
 
     def query(self, query: Mapping[str, Any], team: str | None = None) -> Json:
         """`{"name": "spend", "group_by", "from", "to", "timezone", "team"}`, both days included. `team` is the scope of who
@@ -203,15 +209,27 @@ class Reports:
 
     def call_list(self, part: Slice | None = None, search: str = "", limit: int = 100) -> list[Json]:
         """The latest calls, newest first. `search`: start of a call id, or a run, key, model or status."""
-        part = part or Slice()
-        query = part.apply(select(C.call_id, C.at_us).where(IS_ATTEMPT))
-        if search:
-            known = [name for name in ("key", "model", "status") if search in self.values(name, part)]
-            exact = [C.run == search, *[column_of(name) == search for name in known]]
-            query = query.where(or_(C.call_id.startswith(search, autoescape=True), *exact))
-        found = self._reader.read(query.order_by(C.at_us.desc()).limit(4 * limit))[0]
-        ids = list(dict.fromkeys(row["call_id"] for row in found))[:limit]
-        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids), ids)]
+        return self.latest_calls(part, search, limit)[0]
+
+    def latest_calls(self, part: Slice | None = None, search: str = "", limit: int = 100) -> tuple[list[Json], int | None]:
+        """The same, and how far back was looked in a ledger of very many entries, None: as far as the slice goes."""
+        part, found = part or Slice(), latest.Spans(true())
+        query = select(C.call_id, C.at_us).where(IS_ATTEMPT)
+        name = self._known(search, part) if search else None
+        if name:
+            part = part.only(**{name: search})
+        elif search:
+            query = query.where(or_(begins(C.call_id, search, self._reader.dialect), C.run == search))
+        if name or not search:
+            found = latest.spans(self._reader, part, 4 * limit)
+        query = part.apply(query.where(found.where)).order_by(C.at_us.desc()).limit(4 * limit)
+        ids = list(dict.fromkeys(row["call_id"] for row in self._reader.read(query)[0]))[:limit]
+        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids), ids)], found.since_us
+
+    def _known(self, search: str, part: Slice) -> str | None:
+        """The dimension that the roll-up knows this value of."""
+        names = (name for name in ("key", "model", "status") if rolled.plan((name,), part))
+        return next((name for name in names if search in self.values(name, part)), None)
 
     def run(self, run_id: str, team: str | None = None) -> Json | None:
         """One agent's run: sums, sub-goals and its latest calls."""
@@ -241,15 +259,17 @@ class Reports:
 
     def runs(self, part: Slice | None = None, most: int = 200) -> list[Row]:
         """Sums of the dearest runs."""
+        return self.dearest("run", part, most)
+
+    def dearest(self, name: str, part: Slice | None = None, most: int = 200) -> list[Row]:
+        """Sums of the dearest values of one dimension; of a run or a tag, entries without one are in none."""
         part = part or Slice()
-        (split,) = dimensions(("run",), part)
-        if found := rolled.plan(("run",), part):
-            dialect, name = self._reader.dialect, split.sql.name
-            dearest = self._reader.read(rolled.dearest_query(split, part, found, dialect, most))[0]
-            part = replace(part, where={**part.where, "run": [row[name] for row in dearest]})
-            rows = self._reader.read(rolled.values_sums_query(split, part, found, dialect))[0]
-            return [Row.of((split.text(row[split.sql.name]),), row) for row in rows]
-        return [row for row in self.spend(("run",), part).rows if row.key[0] is not None][:most]
+        (split,) = dimensions((name,), part)
+        found = rolled.plan((name,), part)
+        if found and rolled.sparse(name) and name not in part.where:
+            return dearest.rows(self._reader, split, part, found, most)
+        rows = self.spend((name,), part).rows
+        return [row for row in rows if row.key[0] is not None or not rolled.sparse(name)][:most]
 
     def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
@@ -273,8 +293,10 @@ class Reports:
 
     def decisions(self, part: Slice | None = None, limit: int = 300) -> list[Json]:
         """The latest attempts with what every lane was expected to cost and take: `id, lane, decision`."""
+        part = part or Slice()
+        found = latest.spans(self._reader, part, 2 * limit)
         columns = C.call_id.label("id"), C.lane, C.decision
-        query = (part or Slice()).apply(select(*columns).where(IS_ATTEMPT, C.attempt == 1)).order_by(C.at_us.desc())
+        query = part.apply(select(*columns).where(IS_ATTEMPT, C.attempt == 1, found.where)).order_by(C.at_us.desc())
         return [row for row in self._reader.read(query.limit(limit))[0] if row["decision"]]
 
     def status(self) -> list[Json]:
@@ -329,10 +351,9 @@ class Reports:
         part = part or Slice()
         (split,) = dimensions((dimension,), part)
         if found := rolled.plan((dimension,), part):
-            query = rolled.values_query(split, part, found, self._reader.dialect)
+            (rows,) = self._reader.read_at(lambda now: [rolled.values_query(split, part, found, now)])
         else:
-            query = part.apply(select(split.sql).distinct()).limit(MAX_ROWS)
-        rows = self._reader.read(query)[0]
+            (rows,) = self._reader.read(part.apply(select(split.sql).distinct()).limit(MAX_ROWS))
         return sorted(text for row in rows if (text := split.text(row[split.sql.name])) is not None)
 
     def key_by_digest(self, digest: str, now_us: int) -> Json | None:
@@ -368,10 +389,6 @@ class Reports:
         since, until = first[0]["at"] or 0, (last[0]["at"] or 0) + 1
         whole = -(-until // HOUR_US) * HOUR_US     # so that the roll-up has it
         return replace(part, since_us=max(part.since_us, since), until_us=min(part.until_us, whole))
-
-
-def _finer(by: Sequence[str], than: Sequence[str]) -> bool:
-    return set(than) <= set(by) and set(by) & set(TIMES) == set(than) & set(TIMES)
 
 
 def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:

@@ -30,8 +30,9 @@ from gateway.ledger import days
 from gateway.ledger.days import HOUR_US
 from gateway.ledger.latency import BIN, SPANS, Of
 from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
+from gateway.ledger.reader import Moment
 from gateway.ledger.rollup_sql import DIMS, VARYING, entry_sums, tag_dim
-from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, STATE, SUMS, seq
+from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, SUMS, VALUES, seq
 from gateway.ledger.slices import MAX_ROWS, TIMES, Dimension, Slice
 from gateway.ledger.tables import LEDGER
 
@@ -60,14 +61,14 @@ def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS)
     need = {name for name in (*by, *part.where) if name not in ("team", *TIMES)}
     dim = _dimension(need, dims)
     times = set(by) & set(TIMES)
-    without = any(_sparse(name) and _has_none(wanted) for name, wanted in part.where.items())
+    without = any(sparse(name) and _has_none(wanted) for name, wanted in part.where.items())
     if dim is None or without or len(times) > 1 or (times and by[0] not in TIMES) or frozenset(need & _VARYING) not in VARYING:
         return None
     cut = _cut_hours(part) if times else ()
     if cut is None or ("hour" in times and not _whole_hours(part)):
         return None
     first, last = -(-part.since_us // HOUR_US), part.until_us // HOUR_US
-    rest = _dimension({name for name in need if not _sparse(name)}, dims)
+    rest = _dimension({name for name in need if not sparse(name)}, dims)
     assert rest is not None, "what splits a run or a tag splits all entries"
     return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last), rest)
 
@@ -76,7 +77,7 @@ def _has_none(wanted: str | Sequence[str | None] | None) -> bool:
     return wanted is None or (not isinstance(wanted, str) and None in wanted)
 
 
-def _sparse(name: str) -> bool:
+def sparse(name: str) -> bool:
     """Values that most entries lack: the roll-up has only those that have one, and each team by itself."""
     return name == "run" or name.startswith("tag:")
 
@@ -106,15 +107,15 @@ def _cut_hours(part: Slice) -> tuple[int, ...] | None:
 # sums
 
 
-def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, dialect: str) -> tuple[Select[Any], Select[Any]]:
-    """The total, and the rows by `by`, as `Row.of` reads them."""
+def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, now: Moment) -> list[Select[Any]]:
+    """The total, and where there is a split the rows by it, as `Row.of` reads them."""
     of_total = VARYING[frozenset(part.where) & _VARYING]
     of_rows = VARYING[frozenset({*(d.name for d in by), *part.where}) & _VARYING]
     names = [name for name in SUMS if not name.startswith("calls") or name in (of_total, of_rows)]
-    parts = entry_sums(dialect)
+    parts = entry_sums(now.dialect)
     rolled = _Rolled(ROLLUP, by, part, found).queries([ROLLUP.c[name] for name in names])
     each = select(*[d.sql for d in by], *[parts[name] for name in names])
-    beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, dialect)]
+    beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, now)]
     both = union_all(*rolled, *beside).subquery("both")
     figures = {name: both.c[name] for name in names if not name.startswith(("calls", "entries"))}
     sums = [what.label(name) for name, what in sums_of(figures).items()]
@@ -122,25 +123,27 @@ def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, dialect: str
     total = select(calls[of_total], *sums)
     keys = [both.c[d.sql.name] for d in by]
     rows = select(*keys, calls[of_rows], *sums).group_by(*keys).having(func.sum(both.c.entries) > 0)
-    return total, rows.limit(MAX_ROWS)
+    if not any(d.name in TIMES for d in by):        # of more than can be told, the dearest
+        rows = rows.order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc())
+    return [total, rows.limit(MAX_ROWS)] if by else [total]
 
 
-def dearest_query(dimension: Dimension, part: Slice, found: Plan, dialect: str, most: int) -> Select[Any]:
-    """The dearest values of a dimension that entries may lack. Only costs are summed: there may be very many values."""
-    each = select(dimension.sql, entry_sums(dialect)["cost_nanos"]).where(dimension.sql.element.is_not(None))
+def dearest_query(dimension: Dimension, part: Slice, found: Plan, now: Moment, most: int) -> Select[Any]:
+    """The dearest values of a dimension that entries may lack, by a look at all of them. Only costs are summed."""
+    each = select(dimension.sql, entry_sums(now.dialect)["cost_nanos"]).where(dimension.sql.element.is_not(None))
     rolled = _Rolled(ROLLUP, (dimension,), part, found).query([ROLLUP.c.cost_nanos])
-    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, dialect)).subquery("both")
+    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, now)).subquery("both")
     key = both.c[dimension.sql.name]
     return select(key).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc(), key).limit(most)
 
 
-def values_sums_query(dimension: Dimension, part: Slice, found: Plan, dialect: str) -> Select[Any]:
+def values_sums_query(dimension: Dimension, part: Slice, found: Plan, now: Moment) -> Select[Any]:
     """Sums of each value of a dimension that entries may lack, the dearest first; entries without one are left out."""
     calls = VARYING[frozenset(part.where) & _VARYING]
     names = [name for name in SUMS if not name.startswith("calls") or name == calls]
-    parts = entry_sums(dialect)
+    parts = entry_sums(now.dialect)
     each = select(dimension.sql, *[parts[name] for name in names]).where(dimension.sql.element.is_not(None))
-    beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, dialect)]
+    beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, now)]
     rolled = _Rolled(ROLLUP, (dimension,), part, found).query([ROLLUP.c[name] for name in names])
     both = union_all(rolled, *beside).subquery("both")
     figures = {"calls" if name == calls else name: both.c[name] for name in names if name != "entries"}
@@ -149,20 +152,37 @@ def values_sums_query(dimension: Dimension, part: Slice, found: Plan, dialect: s
     return select(key, *sums).group_by(key).order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc(), key).limit(MAX_ROWS)
 
 
-def entries_query(part: Slice, dialect: str) -> Select[Any] | None:
-    """How many entries there are; None: the roll-up cannot tell."""
-    found = plan((), part)
-    if found is None:
-        return None
+def ever_dearest_queries(dimension: Dimension, part: Slice, found: Plan, now: Moment, most: int) -> list[Select[Any]]:
+    """The values of entries that the roll-up has not got yet. And of each team, or all together, of the values that were there
+    in the slice's hours those that cost most in their whole time, with that cost, `nanos`."""
+    c, teams = VALUES.c, part.where.get("team", ALL_TEAMS)
+    there = select(c.value, c.cost_nanos.label("nanos")).where(
+        c.dim == dimension.name, c.last_hour >= found.first - 1, c.first_hour <= found.last
+    )
+    ordered = there.order_by(c.cost_nanos.desc(), c.value).limit(most)
+    new = select(dimension.sql.label("value")).distinct().select_from(LEDGER).where(seq(now.dialect) > now.rolled_to)
+    wanted = [team for team in ([teams] if teams is None or isinstance(teams, str) else teams) if team is not None]
+    return [part.among(new.where(dimension.sql.element.is_not(None))), *[ordered.where(c.team == team) for team in wanted]]
+
+
+def entries_query(part: Slice, found: Plan, now: Moment) -> Select[Any]:
+    """How many entries there are."""
     whole = _Rolled(ROLLUP, (), part, found).query([ROLLUP.c.entries])
-    beside = _from_ledger(select(literal(1)).select_from(LEDGER), part, found, dialect)
+    beside = _from_ledger(select(literal(1)).select_from(LEDGER), part, found, now)
     both = union_all(whole, *beside).subquery("both")
     return select(func.coalesce(func.sum(both.c.entries), 0).label("n"))
 
 
-def values_query(dimension: Dimension, part: Slice, found: Plan, dialect: str) -> Select[Any]:
+def hours_query(part: Slice, found: Plan) -> Select[Any]:
+    """Whole hours that hold any, the newest first, with the attempts in them; of what the roll-up has."""
+    each = _Rolled(ROLLUP, (), part, found).query([ROLLUP.c.hour, ROLLUP.c.attempts]).subquery("each_hour")
+    n = func.sum(each.c.attempts)
+    return select(each.c.hour, n.label("n")).group_by(each.c.hour).having(n > 0).order_by(each.c.hour.desc())
+
+
+def values_query(dimension: Dimension, part: Slice, found: Plan, now: Moment) -> Select[Any]:
     """The values of a dimension that occur."""
-    beside = _from_ledger(select(dimension.sql).select_from(LEDGER), part, found, dialect)
+    beside = _from_ledger(select(dimension.sql).select_from(LEDGER), part, found, now)
     both = union_all(_Rolled(ROLLUP, (dimension,), part, found).query([]), *beside).subquery("both")
     return select(both.c[dimension.sql.name]).distinct().limit(MAX_ROWS)
 
@@ -170,12 +190,12 @@ def values_query(dimension: Dimension, part: Slice, found: Plan, dialect: str) -
 # waiting times
 
 
-def bins_query(by: Sequence[Dimension], part: Slice, of: Of, found: Plan, dialect: str) -> Select[Any]:
+def bins_query(by: Sequence[Dimension], part: Slice, of: Of, found: Plan, now: Moment) -> Select[Any]:
     """Attempts by bin, as `latency.bins` reads them."""
     rolled = _Rolled(LATENCY, by, part, found).query([LATENCY.c.bin, LATENCY.c.n]).where(LATENCY.c.of == of)
     ms, condition = SPANS[of]
     each = select(*[d.sql for d in by], BIN(ms).label("bin"), literal(1).label("n")).where(IS_ATTEMPT, condition)
-    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, dialect)).subquery("both")
+    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, now)).subquery("both")
     keys = [*[both.c[d.sql.name] for d in by], both.c.bin]
     return select(*keys, func.sum(both.c.n).label("n")).group_by(*keys)
 
@@ -194,14 +214,14 @@ class _Rolled:
 
     def queries(self, figures: Sequence[ColumnElement[Any]]) -> list[Select[Any]]:
         """Where a run or a tag splits, entries without one are what is left of all of them."""
-        if not any(_sparse(d.name) for d in self.by) or any(map(_sparse, self.part.where)):
+        if not any(sparse(d.name) for d in self.by) or any(map(sparse, self.part.where)):
             return [self.query(figures)]
         rest = replace(self, plan=replace(self.plan, dim=self.plan.rest))
         return [self.query(figures), rest.query(figures), self.query([-figure for figure in figures], without=True)]
 
     def query(self, figures: Sequence[ColumnElement[Any]], without: bool = False) -> Select[Any]:
         c, found = self.table.c, self.plan
-        lacking = [_sparse(d.name) and (without or d.name not in found.dim) for d in self.by]
+        lacking = [sparse(d.name) and (without or d.name not in found.dim) for d in self.by]
         keys = [null() if lacks else self._key(d) for d, lacks in zip(self.by, lacking, strict=True)]
         query = select(*[key.label(d.sql.name) for key, d in zip(keys, self.by, strict=True)], *figures)
         query = query.where(c.dim == ",".join(found.dim), c.hour >= found.first, c.hour < found.last)
@@ -218,7 +238,7 @@ class _Rolled:
     def _teams(self) -> ColumnElement[bool]:
         """The rows of all teams together, but where they are asked for one by one, or kept one by one only."""
         team = self.table.c.team
-        apart = any(map(_sparse, self.plan.dim)) or any(d.name == "team" or _sparse(d.name) for d in self.by)
+        apart = any(map(sparse, self.plan.dim)) or any(d.name == "team" or sparse(d.name) for d in self.by)
         return team != ALL_TEAMS if apart else team == ALL_TEAMS
 
     def _value(self, name: str) -> ColumnElement[Any]:
@@ -234,16 +254,15 @@ class _Rolled:
         return c.team if dimension.name == "team" else func.nullif(self._value(dimension.name), NONE)
 
 
-def _from_ledger(each: Select[Any], part: Slice, found: Plan, dialect: str) -> list[Select[Any]]:
+def _from_ledger(each: Select[Any], part: Slice, found: Plan, now: Moment) -> list[Select[Any]]:
     """Entries outside the whole hours, and those that the roll-up has not got yet."""
-    rolled_to = func.coalesce(select(STATE.c.seq).scalar_subquery(), 0)
     first_us, last_us = found.first * HOUR_US, found.last * HOUR_US
     if first_us >= last_us:
         return [part.apply(each)]
     pieces = [(part.since_us, first_us), (last_us, part.until_us), *[(h * HOUR_US, (h + 1) * HOUR_US) for h in found.cut]]
     pieces = [(a, b) for a, b in pieces if a < b]
     at_us: ColumnElement[int] = C.at_us + literal_column("0", BigInteger)      # no index: the newest entries are fewer
-    new = part.among(each).where(seq(dialect) > rolled_to, at_us >= first_us, at_us < last_us)
+    new = part.among(each).where(seq(now.dialect) > now.rolled_to, at_us >= first_us, at_us < last_us)
     queries = [new.where((at_us // literal(HOUR_US, BigInteger)).not_in(found.cut)) if found.cut else new]
     if pieces:
         queries.append(part.among(each).where(or_(*[and_(C.at_us >= a, C.at_us < b) for a, b in pieces])))

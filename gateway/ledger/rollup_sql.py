@@ -12,8 +12,10 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    FromClause,
     Select,
     String,
+    Table,
     and_,
     case,
     cast,
@@ -42,6 +44,8 @@ from gateway.ledger.rollup_tables import (
     RATES,
     ROLLUP,
     SUMS,
+    VALUES,
+    VALUES_KEY,
     seq,
 )  # fmt: skip
 from gateway.ledger.slices import column_of
@@ -50,7 +54,7 @@ from gateway.ledger.tables import LEDGER
 C = LEDGER.c
 _DRIVERS: Mapping[str, Any] = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
-VALUES = {
+OF_ENTRY = {
     name: column_of(name)
     for name in (
         "project", "key", "model", "backend", "lane", "class", "client", "status", "provider", "miss", "prices",
@@ -61,7 +65,7 @@ FILTERED = ("model", "lane")
 """By these every other value can be narrowed."""
 _TRIPLES = tuple((name, *FILTERED) for name in ("project", "key", "backend", "class", "client", "status", "miss", "prices"))
 RUN = ("run", *FILTERED)
-DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in VALUES], ("lane", "class"), FILTERED, *_TRIPLES, RUN)
+DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in OF_ENTRY], ("lane", "class"), FILTERED, *_TRIPLES, RUN)
 """And one for each tag, of its value, model and lane: see `tag_dim`."""
 VARYING: Mapping[frozenset[str], str] = {
     frozenset(): "calls", frozenset({"backend"}): "calls_backend", frozenset({"lane"}): "calls_lane",
@@ -96,6 +100,7 @@ class Statements:
     """Keeps the rates of one; columns of `price_rates` in their order."""
     sums: str
     latency: str
+    values: str
     done: str
     """Takes the place, the entries added, and the time in microseconds."""
 
@@ -122,6 +127,7 @@ def statements(dialect: str) -> Statements:
         rate=f"INSERT INTO price_rates ({', '.join(c.name for c in RATES.c)}) VALUES ({', '.join(marks)})",
         sums=_sums(dialect),
         latency=_latency(dialect),
+        values=_values_of_many(dialect),
         done="UPDATE rollup_state SET seq = {}, entries = entries + {}, rolled_us = {}".format(*marks),
     )
 
@@ -193,19 +199,19 @@ def _unpriced(dialect: str) -> ColumnElement[int]:
 
 def _sums(dialect: str) -> str:
     """Adds entries to `rollup`: first to groups of all dimensions, those to each."""
-    values = {name: what.label(name) for name, what in VALUES.items()}
+    values = {name: what.label(name) for name, what in OF_ENTRY.items()}
     sums = entry_sums(dialect)
     keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), *values.values()]
     fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE))
-    base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *VALUES)], SUMS).cte("base")
+    base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *OF_ENTRY)], SUMS).cte("base")
     parts = [part for dims in DIMS if dims != RUN for part in _levels(base, dims, SUMS)]
     parts += [_runs(fresh), _tags(fresh, dialect)]
-    return _upsert(dialect, ROLLUP, (*KEY, *SUMS), parts, KEY, SUMS)
+    return _upsert(dialect, ROLLUP, parts, KEY, {name: _plus(name) for name in SUMS})
 
 
 def _latency(dialect: str) -> str:
     """Adds the waiting times of the same entries to `rollup_latency`."""
-    values = [VALUES[name].label(name) for name in ("lane", "class", "backend", "model")]
+    values = [OF_ENTRY[name].label(name) for name in ("lane", "class", "backend", "model")]
     bins = [case((condition, BIN(ms)), else_=null()).label(of) for of, (ms, condition) in SPANS.items()]
     keys = [_hour(), C.team, *values, column_of("prompt").label("prompt"), *bins]
     fresh = _fresh(dialect, select(*keys, literal(1).label("n")).where(IS_ATTEMPT))
@@ -214,7 +220,28 @@ def _latency(dialect: str) -> str:
         names = ["hour", "team", *[value.name for value in values], "prompt", of]
         some = _grouped(fresh, [fresh.c[name] for name in names], ("n",)).where(fresh.c[of].is_not(None)).cte(f"base_{of}")
         parts += [part for dims in LATENCY_DIMS for part in _latency_levels(some, of, dims)]
-    return _upsert(dialect, LATENCY, (*LATENCY_KEY, "n"), parts, LATENCY_KEY, ("n",))
+    return _upsert(dialect, LATENCY, parts, LATENCY_KEY, {"n": _plus("n")})
+
+
+def _values_of_many(dialect: str) -> str:
+    """Adds the runs and tags of the same entries to `rollup_values`."""
+    keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), func.coalesce(C.cost_nanos, 0).label("cost_nanos")]
+    fresh = _fresh(dialect, select(*keys))
+    figures = [fresh.c.team, fresh.c.hour, fresh.c.cost_nanos]
+    runs = select(literal("run").label("dim"), fresh.c.run.label("value"), *figures).where(fresh.c.run.is_not(None))
+    key, value, among = _each_tag(fresh, dialect)
+    tags = select((literal("tag:") + key).label("dim"), value.label("value"), *figures)
+    tags = tags.select_from(among).where(fresh.c.tags != "{}")
+    each = union_all(runs, tags).cte("each_value")
+    hours = [func.min(each.c.hour).label("first_hour"), func.max(each.c.hour).label("last_hour")]
+    cost = cast(func.sum(each.c.cost_nanos), BigInteger).label("cost_nanos")
+    parts = [
+        select(each.c.dim, team.label("team"), each.c.value, *hours, cost)
+        .group_by(each.c.dim, each.c.value, *([team] if team is each.c.team else []))
+        for team in _teams(each)
+    ]
+    sets = {"first_hour": _least("first_hour", "<"), "last_hour": _least("last_hour", ">"), "cost_nanos": _plus("cost_nanos")}
+    return _upsert(dialect, VALUES, parts, VALUES_KEY, sets)
 
 
 def _hour() -> ColumnElement[int]:
@@ -234,12 +261,15 @@ def _levels(base: CTE, dims: tuple[str, ...], sums: Sequence[str]) -> list[Selec
     """Rows of one dimension: of each team, and of all together."""
     values = _values(base, dims)
     totals = [func.sum(base.c[name]).label(name) for name in sums]
-    teams: list[ColumnElement[Any]] = [base.c.team, literal(ALL_TEAMS)]
     return [
         select(literal(",".join(dims)).label("dim"), team.label("team"), base.c.hour, *_labelled(values), *totals)
         .group_by(base.c.hour, *values, *([team] if team is base.c.team else []))
-        for team in teams
+        for team in _teams(base)
     ]  # fmt: skip
+
+
+def _teams(base: CTE) -> list[ColumnElement[Any]]:
+    return [base.c.team, literal(ALL_TEAMS)]
 
 
 def _values(base: CTE, dims: tuple[str, ...]) -> list[ColumnElement[Any]]:
@@ -260,37 +290,46 @@ def _runs(fresh: CTE) -> Select[Any]:
 
 def _tags(fresh: CTE, dialect: str) -> Select[Any]:
     """A row for each value of each tag."""
-    each = func.json_each(fresh.c.tags) if dialect == "sqlite" else func.jsonb_each_text(cast(fresh.c.tags, postgresql.JSONB))
-    tag = each.table_valued("key", "value", name="tag")
-    keys = [cast(tag.c.value, String), *[fresh.c[name] for name in FILTERED]]
-    dim = literal("tag:") + tag.c.key + literal("".join(f",{name}" for name in FILTERED))
+    key, value, among = _each_tag(fresh, dialect)
+    keys = [value, *[fresh.c[name] for name in FILTERED]]
+    dim = literal("tag:") + key + literal("".join(f",{name}" for name in FILTERED))
     totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
     query = select(dim.label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
-    query = query.select_from(fresh.join(tag, literal_column("true"))).where(fresh.c.tags != "{}")
-    return query.group_by(fresh.c.team, fresh.c.hour, tag.c.key, *keys)
+    query = query.select_from(among).where(fresh.c.tags != "{}")
+    return query.group_by(fresh.c.team, fresh.c.hour, key, *keys)
+
+
+def _each_tag(fresh: CTE, dialect: str) -> tuple[ColumnElement[str], ColumnElement[str], FromClause]:
+    """The name and the value of each tag of each entry, and what they are selected from."""
+    each = func.json_each(fresh.c.tags) if dialect == "sqlite" else func.jsonb_each_text(cast(fresh.c.tags, postgresql.JSONB))
+    tag = each.table_valued("key", "value", name="tag")
+    return tag.c.key, cast(tag.c.value, String), fresh.join(tag, literal_column("true"))
 
 
 def _latency_levels(base: CTE, of: Of, dims: tuple[str, ...]) -> list[Select[Any]]:
     values, count = _values(base, dims), func.sum(base.c.n).label("n")
-    teams: list[ColumnElement[Any]] = [base.c.team, literal(ALL_TEAMS)]
     head: list[ColumnElement[Any]] = [literal(of).label("of"), literal(",".join(dims)).label("dim")]
     return [
         select(*head, team.label("team"), base.c.hour, *_labelled(values), base.c[of].label("bin"), count)
         .group_by(*values, base.c.hour, base.c[of], *([team] if team is base.c.team else []))
-        for team in teams
+        for team in _teams(base)
     ]  # fmt: skip
 
 
-def _upsert(
-    dialect: str, table: Any, columns: Sequence[str], parts: Sequence[Select[Any]], key: Sequence[str], sums: Sequence[str]
-) -> str:
+def _upsert(dialect: str, table: Table, parts: Sequence[Select[Any]], key: Sequence[str], sets: Mapping[str, str]) -> str:
+    """`sets`: column -> its new value, where `old` is the row that is there and `excluded` the one that is added."""
     union = union_all(*parts).subquery("part")
     rows = select(*union.c).where(literal_column("true"))       # SQLite takes ON for a join's without it
-    query = _text(dialect, rows)
-    adds = ", ".join(f"{name} = {_plus(table.name, name)}" for name in sums)
-    return f"INSERT INTO {table.name} ({', '.join(columns)}) {query} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {adds}"
+    changed = ", ".join(f"{name} = {what}" for name, what in sets.items())
+    columns = ", ".join((*key, *sets))
+    into = f"INSERT INTO {table.name} AS old ({columns}) {_text(dialect, rows)}"
+    return f"{into} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
-def _plus(table: str, name: str) -> str:
-    old, new = f"{table}.{name}", f"excluded.{name}"
+def _plus(name: str) -> str:
+    old, new = f"old.{name}", f"excluded.{name}"
     return f"coalesce({old} + {new}, {old}, {new})" if name in MONEY else f"{old} + {new}"
+
+
+def _least(name: str, less: str) -> str:
+    return f"CASE WHEN old.{name} {less} excluded.{name} THEN old.{name} ELSE excluded.{name} END"

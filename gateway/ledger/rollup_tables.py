@@ -6,7 +6,7 @@ the ledger itself. That order is SQLite's rowid (nothing is ever deleted there),
 """
 from __future__ import annotations
 
-from sqlalchemy import DDL, BigInteger, ColumnElement, SmallInteger, String, Table, event, literal_column
+from sqlalchemy import DDL, BigInteger, ColumnElement, Index, SmallInteger, String, Table, event, literal_column
 from sqlalchemy import Column as _Column
 from sqlalchemy.sql.schema import SchemaItem
 
@@ -33,6 +33,7 @@ PLACES = ("v1", "v2", "v3")
 """Where the values of a dimension stand, in its order."""
 KEY = ("dim", "team", "hour", *PLACES)
 LATENCY_KEY = ("of", *KEY, "bin")
+VALUES_KEY = ("dim", "team", "value")
 
 
 def _table(name: str, *columns: SchemaItem) -> Table:
@@ -49,8 +50,19 @@ ROLLUP = _table(
     *_key(KEY),
     *[_Column(name, BigInteger, nullable=False) for name in COUNTS],
     *[_Column(name, BigInteger, nullable=True) for name in MONEY],
+    Index("rollup_value", "dim", PLACES[0]),
 )
 LATENCY = _table("rollup_latency", *_key(LATENCY_KEY), _Column("n", BigInteger, nullable=False))
+VALUES = _table(
+    "rollup_values",
+    *_key(VALUES_KEY),
+    _Column("first_hour", BigInteger, nullable=False),
+    _Column("last_hour", BigInteger, nullable=False),
+    _Column("cost_nanos", BigInteger, nullable=False),
+    Index("rollup_values_cost", "dim", "team", "cost_nanos"),
+)
+"""Runs and values of tags, of which there may be very many: the hours of each, and all that it ever cost, 0 where no price is
+known. `dim` is `run` or `tag:NAME`; of each team, and of all together."""
 STATE = _table(
     "rollup_state",
     _Column("id", SmallInteger, primary_key=True, autoincrement=False),
@@ -64,6 +76,8 @@ RATES = _table(
     *[_Column(name, BigInteger, nullable=False) for name in ("input", "cached", *WRITES, "output")],
 )
 """What the price rows of an entry charge for a token of each class, in pico-dollars; `rows` as the ledger has them, as text."""
+KEPT = (ROLLUP, LATENCY, VALUES, STATE, RATES)
+"""All that is made from the ledger, and can be made again."""
 
 
 PLACE = (

@@ -16,7 +16,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.ledger.rollup_sql import Statements, statements
-from gateway.ledger.rollup_tables import LATENCY, RATES, ROLLUP, STATE, seq
+from gateway.ledger.rollup_tables import KEPT, RATES, STATE, seq
 from gateway.ledger.sql import Store
 from gateway.ledger.tables import LEDGER
 
@@ -56,6 +56,7 @@ class Roller:
                 await self._learn_rates(connection, sql, between)
                 await connection.exec_driver_sql(sql.sums, between)
                 await connection.exec_driver_sql(sql.latency, between)
+                await connection.exec_driver_sql(sql.values, between)
             await connection.exec_driver_sql(sql.done, (until, count, time.time_ns() // 1_000))
         return Rolled(count, newest - until)
 
@@ -69,7 +70,7 @@ class Roller:
     async def reset(self) -> None:
         """Forgets all sums; reports read the ledger itself until they are made again."""
         async with self.store.begin() as connection:
-            for table in (ROLLUP, LATENCY, STATE, RATES):
+            for table in KEPT:
                 await connection.execute(delete(table))
 
     async def damaged(self) -> bool:

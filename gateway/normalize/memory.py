@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from gateway.normalize.apps import Apps
+from gateway.normalize.apps import Apps, Known
 from gateway.normalize.forms import Forms
 from gateway.normalize.view import View
 
@@ -24,8 +24,8 @@ class Session:
     adopted: bool = False
     forms: dict[bytes, bytes] = field(default_factory=dict)
     """Kind of a tool list -> the form that stands for it in this conversation."""
-    slots: frozenset[int] = frozenset()
-    """Lines of the system prompt that are volatile, by their skeleton."""
+    known: dict[str, Known] = field(default_factory=dict)
+    """Place of a system prompt -> which of its lines stay and which are volatile."""
     placed: dict[bytes, str] = field(default_factory=dict)
     """Digest of the messages up to one -> the volatile text that was put behind that one."""
 

@@ -6,6 +6,7 @@ nothing can be put behind, or of which nothing would be left, goes on as it came
 """
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from hashlib import sha256
 
@@ -14,13 +15,14 @@ from gateway.core.part import Part
 from gateway.core.patterns import units
 from gateway.dialects import splice
 from gateway.dialects.parts import role_of
-from gateway.normalize.apps import volatile
+from gateway.normalize.apps import Known, volatile
 from gateway.normalize.memory import Memory, Session
 from gateway.normalize.system import Instruction, encoded, instructions, replaced
 from gateway.normalize.view import Change, Unreadable, View
 
 LABEL = "[system prompt, now]"
 _TEXT_TYPE = {"openai_responses": "input_text"}
+_NOTHING = Known(frozenset(), array("q"), frozenset())
 _CARRIERS = frozenset({"user", "tool"})
 
 
@@ -30,37 +32,36 @@ def volatile_last(memory: Memory, session: Session, view: View) -> list[Change]:
         return []
     edits: list[Change] = []
     moved: list[str] = []
-    slots: set[int] = set()
+    known: dict[str, Known] = {}
     for found in instructions(view):
         lines = units(found.text)
         app = memory.apps.app(view.domain, view.model, found.text)
-        leaves, here = volatile(app, lines, session.slots if view.talk.under_way else None)
-        slots |= here
+        before = session.known.get(found.path, _NOTHING) if view.talk.under_way else None
+        leaves, known[found.path] = volatile(app, lines, before)
         if any(leaves):
             edits += _taken_out(view, found, lines, leaves, moved)
-    if not view.talk.under_way:
-        session.slots = frozenset(slots)
+    session.known = known
     if not moved and not session.placed:
         return []
-    placed = list(_placed(memory, session, view, "".join(moved).strip("\n ")))
-    if moved and not placed and not session.placed:
-        raise Unreadable("/messages", "no message that volatile text can be put behind")
-    return edits + placed
+    return edits + _placed(memory, session, view, "".join(moved).strip("\n "))
 
 
 def _taken_out(
     view: View, found: Instruction, lines: list[str], leaves: list[bool], moved: list[str]
 ) -> Iterator[Change]:
-    kept = "".join(line for line, gone in zip(lines, leaves, strict=True) if not gone)
+    kept = "".join([line for line, gone in zip(lines, leaves, strict=True) if not gone])
+    if leaves[-1]:
+        kept = kept.rstrip("\n")  # the line ends before it come and go with it
     if kept.strip():
         moved += [line if line.endswith("\n") else line + "\n" for line, gone in zip(lines, leaves, strict=True) if gone]
         yield replaced(view, found, kept)
 
 
-def _placed(memory: Memory, session: Session, view: View, text: str) -> Iterator[Change]:
-    """What earlier turns put behind their messages, again, and `text` behind the last one if it is news."""
+def _placed(memory: Memory, session: Session, view: View, text: str) -> list[Change]:
+    """What earlier turns put behind their messages, again, and `text` behind the last one if it is news. Raises `Unreadable`
+    where that cannot be said anywhere."""
     named, last = sha256(view.domain.encode("utf-8", "replace")), ""
-    talk = view.parts[view.talk.first :]
+    talk, edits = view.parts[view.talk.first :], []
     for part in talk:
         named.update(part.block.name.to_bytes(8))
         where = named.digest()[:16]
@@ -68,10 +69,14 @@ def _placed(memory: Memory, session: Session, view: View, text: str) -> Iterator
         news = part is talk[-1] and text and text != (known or last)
         fresh = _behind(view, part, text) if news else None
         if fresh is not None and memory.place(session, where, text):
-            yield fresh
+            edits.append(fresh)
+            known = text
         elif known is not None and (again := _behind(view, part, known)):
-            yield again
+            edits.append(again)
         last = known or last
+    if text and text != last:
+        raise Unreadable("/messages", "no message that volatile text can be put behind")
+    return edits
 
 
 def _behind(view: View, part: Part, text: str) -> Change | None:

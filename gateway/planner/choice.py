@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 CLEARLY = 0.97
 """How much better than what the provider does by itself a plan has to be: chances are estimates, what it has may be lost."""
-_DOUBT = 1.5
-"""What the price of a long write is weighed with: it costs most, and rests on the chances of which least is known."""
+DOUBT, DOUBT_OF_SHARED = 2.0, 1.25
+"""What the price of a long write is weighed with: it costs most, and rests on the chances of which least is known. What many
+conversations share is surer than that one of them goes on."""
 _MOST_EVER = 0.95
 
 
@@ -31,6 +32,10 @@ class Rates:
     input_usd: float = 0.0
     """The uncached input token's price, dollars."""
 
+    def weighed(self, doubt: float) -> tuple[float, ...]:
+        """Writes, the long ones dearer by the doubt."""
+        return (self.writes[0], *[write * doubt for write in self.writes[1:]])
+
 
 class Odds(NamedTuple):
     """Chances that a prefix is asked for again: within each lifetime, and ever."""
@@ -45,6 +50,7 @@ class Segment(NamedTuple):
     tokens: float
     now: Odds
     then: Odds
+    doubt: float = DOUBT
 
 
 class ToGo(NamedTuple):
@@ -64,10 +70,11 @@ class Choice:
     cost: float
 
 
-def to_go(now: Odds, then: Odds, rates: Rates) -> ToGo:
+def to_go(part: Segment, rates: Rates) -> ToGo:
     """For a segment that is not in the cache. Only lifetimes that have a price count."""
+    now, then = part.now, part.then
     ever = min(then.ever, _MOST_EVER)
-    writes = [rates.writes[0], *[write * _DOUBT for write in rates.writes[1:]]]
+    writes = rates.weighed(part.doubt)
     forms = list(zip(writes, [rates.read] * len(writes), now.within, then.within, strict=False))
     if rates.automatic_read is not None:
         forms.append((1.0, rates.automatic_read, now.within[0], then.within[0]))
@@ -82,25 +89,38 @@ def to_go(now: Odds, then: Odds, rates: Rates) -> ToGo:
     return ToGo(bare, tuple(costs[: len(rates.writes)]), bare if rates.automatic_read is None else costs[-1])
 
 
-def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1) -> Choice:
-    """The cheapest plan. Segments up to `held` are in the cache already; a mark before `least_last` would not be stored, so
-    what stands there can only be read together with that segment."""
+def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1, *, held_long: bool = False) -> Choice:
+    """The cheapest plan. Segments up to `held` are in the cache already, `held_long`: for the long lifetime; a long mark
+    behind them keeps them as long as itself. A mark before `least_last` would not be stored, so what stands there can only be
+    read together with that segment."""
     if least_last > 0:
         together = segments[least_last]
         segments = [together._replace(tokens=each.tokens) for each in segments[:least_last]] + list(segments[least_last:])
-    costs = [to_go(each.now, each.then, rates) for each in segments]
+    costs = [to_go(each, rates) for each in segments]
     sizes = [each.tokens for each in segments]
     best: Choice | None = None
     if held < 0:
         unmarked = sum([size * cost.automatic for size, cost in zip(sizes, costs, strict=True)])
         best = Choice(-1, -1, unmarked * (1.0 if rates.automatic_read is None else CLEARLY))
     done = sum(sizes[: held + 1]) * rates.read
+    longer = _longer(segments[: held + 1], costs, rates) if held >= 0 and not held_long else 0.0
     for last in range(max(held, least_last, 0), len(segments)):
         tail = done + sum([size * cost.bare for size, cost in zip(sizes[last + 1 :], costs[last + 1 :], strict=True)])
         for last_long in range(held, last + 1) if len(rates.writes) > 1 else (-1,):
-            cost = tail
+            cost = tail - (longer if last_long > held else 0.0)
             for index in range(held + 1, last + 1):
                 cost += sizes[index] * costs[index].stored[index <= last_long]
             if best is None or cost < best.cost - 1e-9:
                 best = Choice(last, last_long if last_long > held else -1, cost)
     return best or Choice(held, -1, done)
+
+
+def _longer(held: Sequence[Segment], costs: Sequence[ToGo], rates: Rates) -> float:
+    """What it saves later that what is held lives long instead of short."""
+    if len(rates.writes) < 2:
+        return 0.0
+    saved = 0.0
+    for part, cost in zip(held, costs, strict=False):
+        short, long = rates.weighed(part.doubt)[:2]
+        saved += part.tokens * ((cost.stored[0] - short) - (cost.stored[1] - long))
+    return saved

@@ -50,6 +50,11 @@ class Held:
         known = self._until.get((pool, key))
         return known is not None and known[0] > now_us
 
+    def life_s(self, pool: str, key: int) -> float:
+        """How long a stored prefix lives after each use; 0: it is not known."""
+        known = self._until.get((pool, key))
+        return 0.0 if known is None else known[1]
+
     def store(self, pool: str, key: int, now_us: int, life_s: float) -> None:
         """It was written, or read: its own lifetime starts again, and `life_s` is that of one which is new."""
         known = self._until.pop((pool, key), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
 """Ends of the classes of waiting time; each lifetime of a cache is one of them."""
@@ -18,7 +18,7 @@ _ENDLESS = len(EDGES_S)
 _SOON = (0.30, 0.60, 0.85, 0.90, 0.95, 0.97, 1.0)
 _SURELY = {
     "tools": 0.8, "system": 0.8, "head": 0.8, "opening": 0.6, "turn": 0.85, "slow": 0.7, "before": 0.6, "before_turn": 0.85,
-    "before_slow": 0.7, "again": 0.85,
+    "before_slow": 0.7, "again": 0.85, "often": 0.85,
 }  # fmt: skip
 """By kind (`places.py`): what a client's prefixes are taken for until it is known better."""
 _PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 4.0
@@ -103,8 +103,19 @@ class Reuse:
 @dataclass(slots=True)
 class _Waiting:
     since_us: int
+    kind: str
     levels: tuple[Reuse, ...]
     place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """Which of a prompt's prefixes were waited for: the deepest one (-1: none), how long it had waited, seconds, and what each
+    was taken for."""
+
+    deepest: int = -1
+    waited_s: float = 0.0
+    kinds: Mapping[int, str] = field(default_factory=dict)
 
 
 class ReuseBook:
@@ -122,24 +133,24 @@ class ReuseBook:
         known = of_size.chance(of_client.chance(PRIORS[kind], _PRIOR_WEIGHT), _CLIENT_WEIGHT)
         return of_app.chance(known, _CLIENT_WEIGHT)
 
-    def came(self, keys: Sequence[int], now_us: int) -> tuple[int, float]:
-        """Notes that these prefixes were asked for; the deepest one known (-1: none), and how long it had waited, seconds."""
+    def came(self, keys: Sequence[int], now_us: int) -> Came:
+        """Notes that these prefixes were asked for."""
         self._grow_old(now_us)
-        deepest, waited_s = -1, 0.0
+        deepest, waited_s, kinds = -1, 0.0, dict[int, str]()
         waiting = self._waiting
         for index, key in enumerate(keys):
             if key not in waiting:
                 continue
             known = waiting.pop(key)
-            deepest, waited_s = index, (now_us - known.since_us) / 1e6
+            deepest, waited_s, kinds[key] = index, (now_us - known.since_us) / 1e6, known.kind
             for reuse in known.levels:
                 reuse.move(known.place, None)
                 reuse.add(min(known.place, _ENDLESS - 1))
-        return deepest, waited_s
+        return Came(deepest, waited_s, kinds)
 
     def wait_for(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
         """From now on this prefix may come again; `tokens` are those that it has more than the place before it."""
-        known = _Waiting(now_us, self._levels(kind, client, app, tokens))
+        known = _Waiting(now_us, kind, self._levels(kind, client, app, tokens))
         old = self._waiting.pop(key, None)
         if old is not None:
             self._drop(old)

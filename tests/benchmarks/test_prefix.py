@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import prefix_traces
 from benchmarks.prefix import FAMILIES, measure, prices_of, untouched
+from benchmarks.prefix_informed import informed
 from benchmarks.prefix_oracle import Prices, bound
 from benchmarks.prefix_traces import Call, Trace
 from benchmarks.prefix_traffic import traffic
@@ -51,6 +52,18 @@ def test_no_fixed_plan_beats_the_bound(gaps_s: list[float]) -> None:
     found = prefix_traces.regret(trace)
     assert found.bound <= min(found.oracle, found.planned, found.always_5m, found.always_1h, found.never) + 1e-6
     assert found.oracle <= min(found.always_5m, found.always_1h, found.never)
+
+
+def test_knowing_chances_is_worth_no_more_than_knowing_the_future() -> None:
+    """One conversation in five goes on: at 0.2 a write is not worth while, and who knows which one it is saves."""
+    prompts = []
+    for n in range(200):
+        block = Block(b"%d" % n, 2_000, None, 1, "messages")
+        prompts += [(n * 1e4 + 60.0 * k, Prompt((block,))) for k in range(2 if n % 5 == 0 else 1)]
+    assert informed(prompts, CLAUDE) == pytest.approx(2_000 * 240)
+    assert bound(prompts, CLAUDE) == pytest.approx(2_000 * (160 + 40 * 1.35))
+    often = [(at_s, prompt) for at_s, prompt in prompts if prompt.blocks[0].digest in {b"%d" % n for n in range(0, 200, 5)}]
+    assert informed(often, CLAUDE) == pytest.approx(2_000 * 40 * 1.35)
 
 
 def test_traffic_is_the_same_each_time_and_spoils_what_it_says() -> None:

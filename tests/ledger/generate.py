@@ -16,7 +16,7 @@ from pathlib import Path
 from gateway.core.levers import arms
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
-from gateway.ledger.rollup_tables import LATENCY, RATES, ROLLUP, STATE
+from gateway.ledger.rollup_tables import KEPT
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import Store, insert_entries
 from gateway.ledger.tables import LEDGER
@@ -184,7 +184,7 @@ async def _write(url: str, some: list[Entry]) -> None:
     store = Store(url)
     await upgrade(store.url)
     async with store.begin() as connection:
-        for table in (LEDGER, ROLLUP, LATENCY, STATE, RATES):
+        for table in (LEDGER, *KEPT):
             await connection.execute(table.delete())
         for start in range(0, len(some), 1_000):
             await insert_entries(connection, some[start : start + 1_000])

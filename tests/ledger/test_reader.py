@@ -71,8 +71,8 @@ def test_reading_cannot_write(place: str) -> None:
 
 GRANTS = (
     "DROP ROLE IF EXISTS tollway_reader", "CREATE ROLE tollway_reader LOGIN", "GRANT USAGE ON SCHEMA public TO tollway_reader",
-    "GRANT SELECT ON ledger, rollup, rollup_latency, rollup_state, price_rates, gateway_status, alerts, keys, users, memberships, audit"
-    " TO tollway_reader",
+    "GRANT SELECT ON ledger, rollup, rollup_latency, rollup_values, rollup_state, price_rates, gateway_status, alerts, keys, users, "
+    "memberships, audit TO tollway_reader",
 )  # fmt: skip
 """As docs/dashboard.md has them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,67 @@ print("alembic" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code, f"sqlite:///{tmp_path}/t.db"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+async def entries_copied(url: str, count: int) -> None:
+    """Fills the ledger with copies of its entry `a-1`."""
+    names = [c.name for c in LEDGER.c]
+    copied = ", ".join({"id": "'old-' || n", "at_us": "at_us + n % 997"}.get(name, name) for name in names)
+    await run(url, f"INSERT INTO ledger ({', '.join(names)}) SELECT {copied} FROM ledger, generate_series(1, {count}) AS n WHERE id = 'a-1'")
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+async def test_a_big_ledger_is_migrated_while_it_is_written_to(old: str) -> None:
+    """Up and down: no write fails, none waits for the whole of it; entries are numbered by time, new ones after old ones."""
+    await entries_copied(old, 40_000)
+    store, over, written, waits = Store(old), asyncio.Event(), list[str](), list[float]()
+
+    async def write() -> None:
+        """As the release before does, which knows nothing of the number."""
+        while not over.is_set():
+            began = time.monotonic()
+            async with store.begin() as connection:
+                await insert_entries(connection, [entry(id=f"new-{len(written)}")])
+            written.append(f"new-{len(written)}")
+            waits.append(time.monotonic() - began)
+            await asyncio.sleep(0.002)
+
+    writing, began = asyncio.ensure_future(write()), time.monotonic()
+    await upgrade(old)
+    took_s, up = time.monotonic() - began, len(written)
+    async with store.begin() as connection:
+        rows = (await connection.execute(text("SELECT id, seq, at_us FROM ledger ORDER BY seq"))).all()
+    await downgrade(old, FIRST)
+    await upgrade(old)
+    over.set()
+    await writing
+    async with store.begin() as connection:
+        again = (await connection.execute(text("SELECT count(*) AS n, count(seq) AS numbered FROM ledger"))).one()
+    await store.close()
+    olds = [row for row in rows if not row.id.startswith("new-")]
+    assert [row.at_us for row in olds] == sorted(row.at_us for row in olds)
+    assert len({row.seq for row in rows}) == len(rows)
+    late = [row.id for row in rows if row.seq >= 1_000_000_000_000]
+    assert set(late) <= set(written)
+    assert late == sorted(late, key=lambda id: int(id.removeprefix("new-")))
+    assert again == (40_001 + len(written), 40_001 + len(written))
+    assert up > 5
+    assert max(waits) < max(took_s / 2, 1.0)
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+async def test_a_migration_that_broke_off_is_taken_up_again(old: str) -> None:
+    """With the column, the default and half of the numbers there."""
+    await entries_copied(old, 1_000)
+    await run(
+        old, "ALTER TABLE ledger ADD COLUMN seq BIGINT", "CREATE SEQUENCE ledger_new_seq START 1000000000000",
+        "ALTER TABLE ledger ALTER COLUMN seq SET DEFAULT nextval('ledger_new_seq')",
+        "UPDATE ledger SET seq = n FROM (SELECT id, row_number() OVER (ORDER BY at_us, id) AS n FROM ledger) AS found "
+        "WHERE found.id = ledger.id AND n <= 400",
+    )
+    await upgrade(old)
+    store = Store(old)
+    async with store.begin() as connection:
+        numbers = (await connection.execute(text("SELECT seq FROM ledger ORDER BY at_us, id"))).scalars().all()
+    await store.close()
+    assert numbers == list(range(1, 1_002))

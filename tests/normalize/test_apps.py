@@ -1,10 +1,14 @@
 """Apps are told apart by how they begin, and remembered within bounds."""
 from __future__ import annotations
 
+from array import array
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.normalize import apps
-from gateway.normalize.apps import App, Apps, volatile
+from gateway.normalize.apps import App, Apps, Known, volatile
 
 
 def test_an_app_is_known_by_its_beginning() -> None:
@@ -31,39 +35,78 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_slots_of_a_conversation_stay_as_they_were() -> None:
     app = App()
     for n in range(3):
-        found, slots = volatile(app, [f"customer {n}\n"], None)
+        found, known = volatile(app, [f"customer {n}\n"], None)
     assert found == [True]
-    assert volatile(app, ["customer 9\n"], frozenset())[0] == [False]
-    assert volatile(app, ["customer 9\n"], slots)[0] == [True]
+    early = Known(frozenset(), array("q", [hash("customer 9")]), frozenset())
+    assert volatile(app, ["customer 9\n"], early)[0] == [False]
+    assert volatile(app, ["customer 9\n"], known)[0] == [True]
 
 
 RULES = ["You help.\n", "Be kind.\n", "\n"]
+MORE = [f"{word} is a rule.\n" for word in ("This", "That", "Here", "There", "Now")]
 
 
-def talk(app: App, *last: str) -> list[list[bool]]:
-    """One conversation whose prompt ends with another line in each turn; which lines of each turn are volatile."""
-    found, slots = volatile(app, [*RULES, last[0]], None)
-    return [found, *[volatile(app, [*RULES, line], slots)[0] for line in last[1:]]]
+def talk(app: App, *turns: list[str]) -> list[list[str]]:
+    """One conversation by its prompts; which lines of each turn leave."""
+    known, found = None, []
+    for lines in turns:
+        leaves, known = volatile(app, lines, known)
+        found.append([line for line, gone in zip(lines, leaves, strict=True) if gone])
+    return found
 
 
-def test_a_line_that_changes_within_conversations_is_volatile_in_the_next_one() -> None:
-    """Whatever it says; the conversation in which it was learnt goes on as it began."""
+def ending(*last: str) -> list[list[str]]:
+    return [[*MORE, *RULES, line] for line in last]
+
+
+def test_a_line_that_changes_leaves_and_the_rest_stays_as_it_was() -> None:
+    """From the turn on in which it changed, whatever it says; what it says again later leaves too."""
     app = App()
-    assert talk(app, "Be brief.", "Think first.", "Hurry up.", "Be careful.") == [[False] * 4] * 4
-    assert talk(app, "Take a break.", "Go on.") == [[False, False, False, True]] * 2
+    assert talk(app, *ending("Be brief.", "Think first.", "Think first.", "Be brief.")) == [[], ["Think first."], ["Think first."], ["Be brief."]]
+
+
+def test_what_changed_again_and_again_leaves_the_next_conversation_at_once() -> None:
+    app = App()
+    talk(app, *ending("Be brief.", "Think first.", "Hurry up.", "Be careful."))
+    assert talk(app, *ending("Take a break.", "Go on.")) == [["Take a break."], ["Go on."]]
+    assert talk(app, *ending("Go on.", "Go on.")) == [["Go on."], ["Go on."]]
+
+
+def test_what_stays_more_often_than_it_changes_is_left() -> None:
+    app = App()
+    talk(app, *ending("Be brief.", "Think first.", "Hurry up.", "Be careful."))
+    for n in range(5):
+        talk(app, *ending(f"Customer {'abcde'[n]}.", *[f"Customer {'abcde'[n]}."] * 3))
+    assert talk(app, *ending("Customer x.")) == [[]]
 
 
 def test_a_line_that_differs_between_conversations_only_is_not() -> None:
     app = App()
     for name in ("Ann", "Bob", "Cid", "Dan", "Eve"):
-        assert talk(app, f"Your user is {name}.", f"Your user is {name}.") == [[False] * 4] * 2
+        assert talk(app, *ending(f"Your user is {name}.", f"Your user is {name}.")) == [[], []]
 
 
-def test_a_prompt_that_grows_is_not() -> None:
-    app = App()
-    for n in range(3):
-        lines = [*RULES, f"Note of {'abc'[n]}.\n"]
-        _, slots = volatile(app, lines, None)
-        for word in ("one", "two", "three", "four", "five"):
-            lines = [*lines, f"Also {word} {'xyz'[n]}.\n"]
-            assert not any(volatile(app, lines, slots)[0])
+def test_what_grows_leaves_until_it_is_too_much() -> None:
+    app, lines = App(), [*MORE, *RULES, "Notes.\n"]
+    turns = [[*lines, *[f"Also {word}.\n" for word in ("one", "two", "three")[:n]]] for n in range(4)]
+    assert talk(app, *turns) == [[], *[turn[len(lines):] for turn in turns[1:]]]
+    long = [*lines, *[f"Line {'x' * 30} {n}.\n" for n in range(200)]]
+    assert talk(App(), lines, long, [*long, "One more.\n"]) == [[], [], ["One more.\n"]]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a\n", "b\n", "c 1\n", "\n", "d"]), max_size=8), min_size=2, max_size=5))
+def test_what_stays_is_what_stayed(prompts: list[list[str]]) -> None:
+    """Once a line has left, it never stands in the kept text again unless the whole prompt was given up."""
+    app, known = App(), None
+    for lines in prompts:
+        before = known
+        leaves, known = volatile(app, lines, known)
+        kept = [hash(line.rstrip("\n")) for line, gone in zip(lines, leaves, strict=True) if not gone]
+        assert list(known.kept) == kept
+        if before is not None and any(leaves) and not any(app.look(line)[1] for line in lines):
+            assert _is_within(kept, list(before.kept))
+
+
+def _is_within(some: list[int], all_: list[int]) -> bool:
+    rest = iter(all_)
+    return all(any(one == other for other in rest) for one in some)

@@ -118,3 +118,24 @@ def test_a_tool_result_carries_what_is_new() -> None:
     tool = {"role": "tool", "tool_call_id": "1", "content": "done"}
     found = sent(memory, chat("10:01", user(), assistant(), tool))["messages"]
     assert found[-1]["content"] == f"done\n\n{LABEL}\nCurrent time: 10:01"
+
+
+def test_what_changes_leaves_from_then_on_whatever_it_says() -> None:
+    """And the prompt that stays is the same from then on; the conversation only grows."""
+    memory, talk = Memory(), [user("one"), assistant("two"), user("three"), assistant("four"), user("five"), assistant("six"), user("seven")]
+    tails = ("Keep calm.", "Mind the gap.", "Mind the gap.", "Hurry!")
+    turns = [sent(memory, {"messages": [system(f"{RULES}\n{tail}"), *talk[: 2 * n + 1]]})["messages"] for n, tail in enumerate(tails)]
+    assert turns[0][0]["content"] == f"{RULES}\nKeep calm."
+    assert {turn[0]["content"] for turn in turns[1:]} == {RULES.rstrip("\n")}
+    for before, after in pairwise(turns[1:]):
+        assert after[: len(before)] == before
+    assert [turn[-1]["content"] for turn in turns[1:]] == [f"three\n\n{LABEL}\nMind the gap.", "five", f"seven\n\n{LABEL}\nHurry!"]
+
+
+def test_what_no_message_can_carry_stays_where_it_is() -> None:
+    """In a later turn too: nothing that the client says is lost."""
+    memory = Memory()
+    sent(memory, chat("10:00", user()))
+    odd = {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "done"}]}
+    later = chat("10:01", user(), assistant(), odd)
+    assert sent(memory, later) == {"model": "m", **later}

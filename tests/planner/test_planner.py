@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -194,6 +195,50 @@ def test_kimi_is_asked_for_an_hour_only_where_that_pays() -> None:
         if found is not None:
             one.learn(found, read_tokens=None, input_tokens=2_000, at_us=int((1e6 + number * 1200.0) * 1e6))
     assert body.get("prompt_cache_options", {}).get("ttl") in (None, "1h")
+
+
+def test_kimi_is_asked_for_no_hour_behind_what_lives_for_minutes() -> None:
+    """What stands behind a prefix is of no use once that is gone."""
+    one = planner()
+    rng = random.Random(1)
+    asked: dict[str, set[Any]] = {"5m": set(), "1h": set()}
+    for number in range(40):
+        at_s = 1e6 + number * 3e4
+        head = {"role": "system", "content": f"{number} {LONG}"}
+        life, gap_s = "5m", 0.0
+        for turn in range(8):
+            body, found = plan(one, {"messages": [head, *turns(turn)["messages"]]}, "moonshot", at_s=at_s)
+            assert found is not None
+            one.learn(found, read_tokens=None, input_tokens=2_000, at_us=int(at_s * 1e6))
+            ttl = body.get("prompt_cache_options", {}).get("ttl", "5m")
+            if gap_s > 300 and life == "5m":
+                life = ttl  # all was lost, and is written anew
+            else:
+                asked[life].add(ttl)
+            gap_s = rng.choice([20.0, 60.0, 1500.0])
+            at_s += gap_s
+    assert asked["5m"] == {"5m"}
+    assert "1h" in asked["1h"]
+
+
+def test_what_a_call_is_writing_right_now_is_read_and_not_left_to_the_automatic_cache() -> None:
+    """Qwen: calls that come together with one that marks its prompt have to mark it too, or they read nothing."""
+    one = planner()
+    for number in range(60):  # a client whose conversations go on for long
+        talk = {"messages": [{"role": "system", "content": f"{number // 12} {LONG}"}, *turns(number % 12)["messages"]]}
+        _, found = plan(one, talk, "qwen", at_s=number * 5.0)
+        if found is not None:
+            one.learn(found, read_tokens=None, input_tokens=2_000, at_us=int(number * 5e6))
+    burst = [{"messages": [{"role": "system", "content": "new " + LONG}, {"role": "user", "content": "task " * 100}, {"role": "user", "content": f"{n}"}]} for n in range(2)]
+    first, leading = plan(one, burst[0], "qwen", at_s=400.0)
+    assert leading is not None
+    assert marks(first)
+    leader = one.lead(leading, int(4e8))
+    second, following = plan(one, burst[1], "qwen", at_s=400.0)
+    assert following is not None
+    assert marks(second)
+    assert one.writer(following) is not None
+    one.cohorts.end(leader)
 
 
 words = st.text(min_size=1, max_size=8).map(lambda text: text * 700)

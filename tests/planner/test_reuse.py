@@ -98,3 +98,12 @@ def test_chances_are_chances(gaps_s: list[float | None], every_s: float) -> None
     assert within == sorted(within)
     for reuse in book._kinds.values():
         assert min(reuse.waiting) >= 0
+
+
+def test_what_came_says_what_it_was_taken_for_and_how_long_it_had_waited() -> None:
+    book = ReuseBook()
+    book.wait_for(7, "opening", CLIENT, "app", 1_000, 0)
+    book.wait_for(8, "again", CLIENT, "app", 1_000, 0)
+    came = book.came([6, 7, 8, 9], 20_000_000)
+    assert (came.deepest, came.waited_s, came.kinds) == (2, 20.0, {7: "opening", 8: "again"})
+    assert book.came([6, 7, 8, 9], 21_000_000).deepest == -1

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router_policies.live import LENGTHS, Forecast, LaneFigures, Lengths, Mean, Prior, Sketch
+from router_policies.live import LENGTHS, Forecast, LaneFigures, Lengths, Mean, Prior, Rent, Sketch, rent
 
 PRIOR = Prior(first_token_s=0.5, prefill_s_per_token=0.0, seconds_per_output_token=0.02)
 
@@ -126,3 +126,13 @@ def test_routes_are_bounded():
     for n in range(9):
         lengths.saw("t", f"m{n}", "c", 5, 1.0)
     assert lengths.of("t", "m8", "c").tokens == 256.0
+
+
+def test_a_slot_costs_what_it_does_for_others_as_soon_as_somebody_waits():
+    """In tokens of the average answer for each second of it, and the more, the longer the queue is."""
+    view = figures(*[{"uncached_tokens": 400, "output_tokens": 50, "first_token_s": 1.0, "total_s": 2.0}] * 200).view()
+    assert rent(view, 0.0) is None
+    assert rent(LaneFigures(PRIOR).view(), 1.0) is None
+    one, two = rent(view, 1.0), rent(view, 2.0)
+    assert one == Rent(pytest.approx(3 * 400 / 2 * 0.5, rel=0.01), pytest.approx(3 * 50 / 2 * 0.5, rel=0.01))
+    assert two == Rent(*[pytest.approx(2 * tokens) for tokens in one])

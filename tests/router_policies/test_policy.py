@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router_policies.globs import globs
-from router_policies.live import Forecast
+from router_policies.live import Forecast, Rent
 from router_policies.policy import decide, resolve_model, visible_models
 from router_policies.presets import default_policy
 from router_policies.rules import ClientMay, Klass, ModelRules
@@ -179,6 +179,28 @@ def test_a_warm_lane_with_more_than_its_share_steps_back(ask, lane):
     assert decision.ranked[-1].note == "has more than its share of the calls"
     calm = [replace(one, in_flight=min(one.in_flight, 1)) for one in lanes]
     assert decide(OPEN, ask(cached={"a/standard": 990}), calm).ranked[0].lane.backend == "a"
+
+
+def test_a_crowded_pool_goes_to_those_who_gain_most_by_a_second_of_it(ask, lane):
+    """Both calls save dollars there; the one that is in a slot for longer leaves it to others. An idle pool takes both."""
+    pool = lane(backend="own", slots=4, rates=CHEAP, prefill_s_per_token=1e-4, seconds_per_output_token=0.02)
+    crowded = replace(pool, in_flight=8, rent=Rent(600.0, 60.0), backlog_s=1e-9)
+    tier = lane(backend="tier", rates=Rates(2_000_000, 200_000, 2_500_000, 8_000_000))
+    reads, talks = (ask(prompt_tokens=tokens, max_output_tokens=output) for tokens, output in ((4_400, 10), (400, 1_000)))
+    first = lambda each, own: decide(OPEN, each, [own, tier], forecast=lambda *_: Forecast(2_000.0)).ranked[0]  # noqa: E731
+    assert [first(each, pool).lane.backend for each in (reads, talks)] == ["own", "own"]
+    assert [first(each, crowded).lane.backend for each in (reads, talks)] == ["own", "tier"]
+    won = first(reads, crowded)
+    assert won.rent_usd > 0.0
+    assert won.score_usd == pytest.approx(won.expected_cost_usd + won.rent_usd + 0.001 * won.expected_wait_s)
+
+
+def test_of_replicas_that_are_equally_warm_the_idler_one_is_taken(ask, lane):
+    """A hot prefix does not fill one after the other to the brim, though their figures differ by a little."""
+    warm = {f"{name}/standard": 512 for name in "abc"}
+    lanes = [lane(backend=name, slots=4, samples=40, in_flight=busy, queue_s=0.01 * busy) for name, busy in zip("abcd", (3, 1, 2, 0), strict=True)]
+    ranked = decide(OPEN, ask(cached=warm, session="s"), lanes).ranked
+    assert [one.lane.backend for one in ranked] == ["b", "c", "a", "d"]
 
 
 def test_steps_beside_others_of_the_same_run_are_worth_less(ask, lane):

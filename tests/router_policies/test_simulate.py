@@ -101,3 +101,15 @@ def test_a_router_that_prices_time_and_money_beats_one_tier():
     broker = run(menu(), calls, router(PolicySet()))
     assert {one.lane for one in broker if one.klass.name == "batch"} == {"provider/flex"}
     assert {one.lane for one in broker if one.klass.name == "interactive"} <= {"provider/priority", "own/standard", "provider/standard"}
+
+
+def test_a_hot_prefix_spreads_over_replicas_and_nobody_waits():
+    """Half of all calls share one prompt: its replicas are several, all of them warm, and each has slots to spare."""
+    pool = [replace(LANE, key=f"r{n}/standard", backend=f"r{n}", slots=4, spread=0.1, prefill_s_per_token=2e-4) for n in range(8)]
+    prefixes = [(n % 2 * (1 + n // 2 % 40),) * 1 for n in range(1_200)]
+    calls = [call(0.1 * n, prompt_tokens=4_200, blocks=tuple(prefix * 100 + i for i in range(8)), session=str(prefix), wished_class="agent")
+             for n, (prefix,) in enumerate(prefixes)]  # fmt: skip
+    later = [(one, prefix) for one, (prefix,) in zip(run(pool, calls, router(PolicySet())), prefixes, strict=True)][300:]
+    assert max(one.queue_s for one, _ in later) == 0.0
+    assert len({one.lane for one, prefix in later if prefix == 0}) >= 3
+    assert sum(one.cached > 0 for one, _ in later) / len(later) > 0.95

@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from dashboard import data
+from dashboard.pages import spend
 from dashboard.pages.spend import SPLITS
+from dashboard.view import view
 from gateway.ledger.reports import Reports
 from tests.dashboard.opened import metrics, page
 
@@ -40,3 +43,17 @@ def test_a_call_without_a_price_is_not_shown_as_free(look: Callable[[str], Repor
     assert row["cost"] != row["cost"]       # no number
     assert row["not priced"] > 0
     assert metrics(test)["Attempts"] == "5,000"
+
+
+def test_names_and_the_others_add_up_to_the_whole(look: Callable[[str], Reports], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each day, to the nano-dollar, also where most entries have no such value."""
+    report = look("busy")
+    monkeypatch.setattr(spend, "TOP", 2)
+    now = view("all", "UTC", {}, data.now_us())
+    sums = report.spend(("day",), now.part)
+    for by in ("team", "model", "run", "tag:feature"):
+        rows = report.dearest(by, now.part)
+        points = spend._over_time(now, by, rows, sums.rows)
+        assert len({point["name"] for point in points}) == 3
+        assert sum(round(point["value"] * 1e9) for point in points) == sums.total.cost_nanos
+        assert sum(round(point["value"] * 1e9) for point in spend._totals(rows, sums.total)) == sums.total.cost_nanos

@@ -1,0 +1,54 @@
+"""What goes into the planner and what comes out of it."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.planner.caches import CacheRules
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose experience counts: the isolation domain, the client's name."""
+
+    domain: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Where the request goes. `pool`: what shares one cache."""
+
+    provider: str
+    model: str
+    tier: str | None
+    pool: str
+
+
+class Stored(NamedTuple):
+    """A prefix that is stored when the answer has begun."""
+
+    key: int
+    life_s: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
+
+    fields: Mapping[str, msgspec.Raw]
+    receipts: Sequence[Mapping[str, object]]
+    pool: str
+    stored: Sequence[Stored] = ()
+    """Each prefix that is marked, or stored by the provider's own habit, in rendered order."""
+    held: int = 0
+    """Key of the prefix that should be read; 0: none."""
+    end_bytes: int = 0
+    rules: CacheRules = field(repr=False)
+    model: str = ""
+    saving_usd: float = 0.0
+    """Per token that is read and not written."""
