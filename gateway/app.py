@@ -172,6 +172,7 @@ async def _services(
         KNOWN.resize(settings.known_parts_mb << 20)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
+        services.metrics.in_flight = lambda: services.admission.in_flight
         if seat is not None:
             seat.worker.numbers = services.metrics
         await _start(services, stores, running, seat)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.backends.fleet import Target
 from gateway.budgets import Budgets, Hold, Refused
 from gateway.core.call import Call
-from gateway.core.errors import Forbidden
+from gateway.core.errors import BadRequest, Forbidden
 from gateway.core.money import nanos_from_picos
 from gateway.metering import estimate
 from gateway.metering.prices import PriceBook
@@ -22,6 +22,7 @@ _AFTER_S = 30.0
 _LEAST_OUTPUT = 64
 """A budget that pays for less than this is as good as spent."""
 _BYTES_PER_TOKEN = 4
+_MOST_CHOICES = 1_000
 _NO_OUTPUT_NAMED = 1_024
 """Output tokens that a rate limit reckons with until it is known better, where a call names no limit of its own."""
 
@@ -50,6 +51,7 @@ class Holds:
         self._budgets = budgets
         self._prices = prices
         self._stands = Stands()
+        self._candidates: dict[tuple[str, str], estimate.Candidate] = {}
 
     async def take(
         self, call: Call, policy: Policy, ranked: Ranked, target: Target, attempt_id: str, body_bytes: int, *,
@@ -65,11 +67,9 @@ class Holds:
         if not accounts:
             return Held(await self._budgets.hold((), 0, attempt_id, ttl_us, gates)) if gates else Held()
         lane = _Bounds(
-            estimate.Candidate(
-                target.provider, ranked.upstream_model, target.set_fields.get("service_tier") or target.priced_as, target.region
-            ),
+            self._candidate(target, ranked.upstream_model),
             estimate.input_bound(body_bytes, has_tools=call.sketch.has_tools),
-            _choices(call),
+            choices(call),
         )
         output, most = self._outputs(call, lane)
         amount, limit = self._ceiling_nanos(call, policy, lane, output), None
@@ -90,6 +90,14 @@ class Holds:
         gates = [gate for gate in self._stands.gates(policy, call, "", 1) if gate.kind == "requests"]
         if gates:
             await self._budgets.hold((), 0, attempt_id, int(_AFTER_S * 1e6), gates)
+
+    def _candidate(self, target: Target, model: str) -> estimate.Candidate:
+        """The lane as the price book knows it: lanes and their models are few."""
+        found = self._candidates.get((target.key, model))
+        if found is None:
+            tier = target.set_fields.get("service_tier") or target.priced_as
+            found = self._candidates[target.key, model] = estimate.Candidate(target.provider, model, tier, target.region)
+        return found
 
     def _outputs(self, call: Call, lane: _Bounds) -> tuple[int, int]:
         """Output tokens to begin with, and at most: a stream without a limit of its own is paid for in steps."""
@@ -145,8 +153,11 @@ def _tokens(call: Call, body_bytes: int) -> int:
     return body_bytes // _BYTES_PER_TOKEN + (_NO_OUTPUT_NAMED if output is None else output)
 
 
-def _choices(call: Call) -> int:
-    """How many answers are asked for at once."""
+def choices(call: Call) -> int:
+    """How many answers are asked for at once. Raises `BadRequest` for what is no such number."""
     place = call.sketch.spans.get("n")
-    text = call.body[slice(*place)] if place else b""
-    return max(int(text), 1) if text.isdigit() and len(text) < 6 else 1
+    if place is None or call.dialect != "openai_chat" or (text := call.body[slice(*place)]) == b"null":
+        return 1
+    if not text.isdigit() or len(text) > 4 or not 0 < int(text) <= _MOST_CHOICES:
+        raise BadRequest(f"n must be a whole number from 1 to {_MOST_CHOICES}", param="n")
+    return int(text)

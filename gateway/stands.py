@@ -10,6 +10,7 @@ from typing import Any, cast
 from gateway.budgets import Account, BudgetRule, Gate, Payer
 from gateway.budgets.windows import Kind
 from gateway.core.call import Call, Tenant
+from gateway.core.money import nanos
 from router_policies.globs import first_match
 from router_policies.rules import Policy, Rate
 
@@ -113,13 +114,15 @@ def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:
     whose = owner.lstrip("/").replace(":", " ", 1)
     who = f"team {team}, {whose}," if whose else f"team {team}"
     of = f"{rate.name}/" if rate.name else ""
+    spend = rate.usd_per_minute
     limits = (
         ("requests", rate.requests_per_minute, "may start {} calls a minute"),
         ("tokens", rate.tokens_per_minute, "may use {} tokens a minute"),
         ("concurrent", rate.concurrent, "may have {} calls under way at once"),
+        ("spend", None if spend is None else nanos(spend), f"may spend {spend} USD a minute"),
     )
     return tuple([
-        Gate(f"{team}/{of}{kind}{owner}", kind, limit, 1, f"{who} {says.format(limit)}")  # type: ignore[arg-type]
+        Gate(f"{team}/{of}{kind}{owner}", kind, limit, int(kind != "spend"), f"{who} {says.format(limit)}")  # type: ignore[arg-type]
         for kind, limit, says in limits
         if limit is not None
     ])  # fmt: skip

@@ -39,7 +39,7 @@ from router_policies.yaml_events import Document, Path_
 if TYPE_CHECKING:
     from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, RulePart, TeamFile
 
-_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent")
+_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent", "usd_per_minute")
 
 
 def build(document: Document, file: TeamFile) -> Policy:
@@ -198,12 +198,15 @@ class _Build:
         part = self.file.limits
         self._unique("limits", [rate.name for rate in part.rates], ("limits", "rates"))
         for i, rate in enumerate(part.rates):
-            if rate.requests_per_minute is None and rate.tokens_per_minute is None and rate.concurrent is None:
-                self._say(("limits", "rates", i), "limits nothing", "name requests_per_minute, tokens_per_minute or concurrent")
+            if all(getattr(rate, name) is None for name in _RATES):
+                self._say(("limits", "rates", i), "limits nothing", f"name one of {', '.join(_RATES)}")
         figures = {name: getattr(part, name) for name in _RATES}
         whole = [Rate(**figures)] if any(figures.values()) else []
         rates = [Rate(**{**rate.model_dump(), "models": globs(rate.models)}) for rate in part.rates]
-        return Limits(max_output_tokens=part.max_output_tokens, max_body_bytes=part.max_body_bytes, rates=(*whole, *rates))
+        return Limits(
+            max_output_tokens=part.max_output_tokens, max_body_bytes=part.max_body_bytes, max_choices=part.max_choices,
+            rates=(*whole, *rates),
+        )  # fmt: skip
 
     def _tests(self, classes: Mapping[str, Klass]) -> tuple[PolicyTest, ...]:
         tests = []

@@ -165,12 +165,14 @@ class Rate:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent: int | None = None
+    usd_per_minute: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     max_output_tokens: int | None = None
     max_body_bytes: int | None = None
+    max_choices: int | None = None
     rates: tuple[Rate, ...] = ()
 
 

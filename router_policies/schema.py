@@ -38,6 +38,7 @@ Usd = Annotated[Decimal, Field(ge=0, le=1_000_000_000, decimal_places=9, allow_i
 Ms = Annotated[float, Field(gt=0, le=30 * 86_400_000, allow_inf_nan=False)]
 Value = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+UsdRate = Annotated[Decimal, Field(gt=0, le=1_000_000, decimal_places=9, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
@@ -199,6 +200,8 @@ class RatePart(_Part):
     """Most tokens in a minute."""
     concurrent: Count | None = None
     """Most calls under way at once."""
+    usd_per_minute: UsdRate | None = None
+    """Most dollars in a minute, by what calls have cost: stops an agent that runs away."""
 
 
 class LimitsPart(_Part):
@@ -206,12 +209,16 @@ class LimitsPart(_Part):
     """Most output tokens a call may ask for."""
     max_body_bytes: Count | None = None
     """Largest request."""
+    max_choices: Count | None = None
+    """Most answers that a call may ask for at once (`n`)."""
     requests_per_minute: Count | None = None
     """Most calls that the team may start in a minute: an even rate, with room for a tenth of it at once."""
     tokens_per_minute: Count | None = None
     """Most tokens, prompt and output, that the team may use in a minute."""
     concurrent: Count | None = None
     """Most calls of the team that may be under way at once."""
+    usd_per_minute: UsdRate | None = None
+    """Most dollars that the team may spend in a minute, by what its calls have cost."""
     rates: list[RatePart] = Field(default=[], max_length=100)
     """Further limits, for each project, key, user, model, run or tag."""
 

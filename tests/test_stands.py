@@ -69,6 +69,9 @@ def test_limits_become_gates(policy: Any) -> None:
         ("search/big/concurrent/model:m-1", 1, 1),
     ]  # fmt: skip
     assert {g.kind for g in stands.gates(found, call(), "other", 700, first=False)} == {"tokens", "concurrent"}
+    (money,) = stands.gates(policy(limits={"rates": [{"name": "runs", "scope": "key", "usd_per_minute": 1.5}]}), call(), "m-1", 700)
+    assert (money.id, money.limit, money.units) == ("search/runs/spend/key:k1", 1_500_000_000, 0)
+    assert money.says == "team search, key k1, may spend 1.5 USD a minute"
     assert first[3].says == "team search, key k1, may start 6 calls a minute"
     assert stands.gates(policy(), call(), "m-1", 700) == ()
 

@@ -96,11 +96,12 @@ class Gate(NamedTuple):
     """One rate limit of one owner, and how much of it a call takes."""
 
     id: str
-    """`search/requests`, `search/tokens/key:k_12`, `search/concurrent/model:gpt-5.5`."""
-    kind: Literal["requests", "tokens", "concurrent"]
+    """`search/requests`, `search/tokens/key:k_12`, `search/concurrent/model:gpt-5.5`, `search/spend/run:r1`."""
+    kind: Literal["requests", "tokens", "concurrent", "spend"]
     limit: int
-    """Per minute; for `concurrent` at once."""
+    """Per minute, of `spend` nano-dollars; for `concurrent` at once."""
     units: int
+    """Taken at the start; of `spend` nothing, since what a call costs is known at its end."""
     says: str
     """The limit in words, for the refusal."""
 
@@ -108,10 +109,16 @@ class Gate(NamedTuple):
         """How long so many units take at the even rate."""
         return -(-units * _MINUTE_US // self.limit)
 
+    def back_us(self, cost_nanos: int, tokens: int | None) -> int:
+        """What a call gives back at its end, given what it came to; less than nothing where it takes more."""
+        if self.kind == "tokens" and tokens is not None:
+            return self.take_us(self.units) - self.take_us(tokens)
+        return -self.take_us(cost_nanos) if self.kind == "spend" else 0
+
     @property
     def burst_us(self) -> int:
-        """How far ahead of the even rate one may be: a tenth of a minute's requests, a whole minute's tokens."""
-        return _MINUTE_US if self.kind == "tokens" else max(_MINUTE_US // 10, self.take_us(1)) + self.take_us(1)
+        """How far ahead of the even rate one may be: a tenth of a minute's requests, a whole minute's tokens or money."""
+        return _MINUTE_US if self.kind in ("tokens", "spend") else max(_MINUTE_US // 10, self.take_us(1)) + self.take_us(1)
 
 
 def _safe(text: str) -> str:

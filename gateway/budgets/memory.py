@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from gateway.budgets import (
     Account,
@@ -245,10 +247,10 @@ class MemoryBudgets:
         cost = held if cost_nanos is None else cost_nanos
         for account, start in hold.slots:
             self._move(account.id, start, cost, 0)
-        if tokens is not None:
-            for gate in hold.gates:
-                if gate.kind == "tokens" and gate.id in self._due:
-                    self._due[gate.id] -= gate.take_us(gate.units) - gate.take_us(tokens)
+        for gate in hold.gates:
+            if back := gate.back_us(cost, tokens):
+                due = self._due.get(gate.id, 0)
+                self._due[gate.id] = due - back if back > 0 else max(due, self._steady_us()) - back
         self._remember(hold.id, cost)
         return Settlement(cost, over_hold=cost > held)
 

@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from gateway.budgets import (
     Account,
@@ -291,9 +293,8 @@ class RedisBudgets:
     def _send(self, post: _Post) -> None:
         hold, cost = post.hold, "" if post.cost_nanos is None else post.cost_nanos
         words: list[str | int] = [word for account, start in hold.slots for word in (account.book, start)]
-        back = []
-        if post.tokens is not None:
-            back = [(g.id, g.take_us(g.units) - g.take_us(post.tokens)) for g in hold.gates if g.kind == "tokens"]
+        came_to = hold.amount_nanos if post.cost_nanos is None else post.cost_nanos
+        back = [(gate.id, us) for gate in hold.gates if (us := gate.back_us(came_to, post.tokens))]
         words += [word for pair in back for word in pair]
         counts = len(hold.slots), len(back)
         try:

@@ -356,6 +356,24 @@ async def test_a_call_larger_than_the_limit_is_taken_alone(budgets: Budgets) -> 
     assert 230 < caught.value.retry_after_s < 300
 
 
+async def test_money_is_spent_at_an_even_rate_with_a_minute_at_once(budgets: Budgets) -> None:
+    """By what calls have cost, however long that was not known; a call that costs more than a minute's is paid with a pause."""
+    spend = [gate("spend", 1_000, 0)]
+    first = await budgets.hold([], 0, "a", MINUTE_US, spend)
+    second = await budgets.hold([], 0, "b", MINUTE_US, spend)
+    await asyncio.sleep(0.01)
+    await budgets.settle(first, 900)
+    third = await budgets.hold([], 0, "c", MINUTE_US, spend)
+    await budgets.settle(second, 2_100, tokens=5)
+    await budgets.settle(second, 2_100, tokens=5)
+    with pytest.raises(TooFast) as caught:
+        await budgets.hold([], 0, "d", MINUTE_US, spend)
+    assert caught.value.retry_after_s is not None
+    assert 100 < caught.value.retry_after_s <= 121
+    await budgets.settle(third, None)
+    await budgets.hold([], 0, "e", MINUTE_US, [gate("spend", 1_000, 0, id="other")])
+
+
 async def test_only_so_many_run_at_once(budgets: Budgets) -> None:
     """A place is free again at the settlement, and at the expiry of a hold that nobody settled."""
     two = [gate("concurrent", 2)]

@@ -195,3 +195,20 @@ def test_a_rerating_counts_at_once(start: Start, site: Site) -> None:
     answer = process.ask("POST", "/tollway/admin/rerate", json={"from": "2020-01-01", "to": "2100-01-01"})
     assert answer.status_code == 200, answer.text
     assert budget(process)["spent_nanos"] == COST_NANOS + 80_000
+
+
+def test_a_run_that_spends_too_fast_is_slowed_down(start: Start, site: Site) -> None:
+    """Two calls are worth more than a minute's money: the third waits, other runs do not; nor may a call ask for many answers."""
+    site.says(whole(chat_answer()))
+    process = start({"limits": {"max_choices": 2, "rates": [{"name": "runs", "scope": "run", "usd_per_minute": 0.0003}]}})
+    body, mine = chat_body(site.model, max_tokens=50), {"x-tollway-run": "circles"}
+    assert [process.chat(body, headers=mine).status_code for _ in range(2)] == [200, 200]
+    until(lambda: process.chat(body, headers=mine).status_code == 429, "the third to be refused")
+    refused = process.chat(body, headers=mine)
+    assert refused.json()["error"]["message"].startswith("team plain, run circles, may spend 0.0003 USD a minute")
+    assert 0 < int(refused.headers["retry-after"]) <= 60
+    assert process.chat(body, headers={"x-tollway-run": "other"}).status_code == 200
+    for n, status in ((2, 200), (3, 400), ("2", 400), (2.0, 400), (-1, 400), (10**9, 400)):
+        answer = process.chat({**body, "n": n})
+        assert (answer.status_code, n) == (status, n)
+        assert status == 200 or answer.json()["error"]["param"] == "n"

@@ -1,6 +1,6 @@
 -- Books what an attempt cost and frees its hold, once for an id.
 -- ARGV: epoch, id, cost (empty: what was held), amount as the caller held it, ms to remember the id, accounts, gates, then
---       for each account: name, window start; for each gate: name, time to give back (us)
+--       for each account: name, window start; for each gate: name, time to give back (us; below 0: to take)
 -- Answers id and: ok cost held | again cost | epoch
 local id, cost, accounts, gates = ARGV[2], ARGV[3], tonumber(ARGV[6]), tonumber(ARGV[7])
 if not current() then return {id, 'epoch'} end
@@ -20,8 +20,13 @@ for _ = 1, accounts do
   at = at + 2
 end
 for _ = 1, gates do
-  local due = redis.call('GET', root .. 'g:' .. ARGV[at])
-  if due then redis.call('SET', root .. 'g:' .. ARGV[at], int(tonumber(due) - tonumber(ARGV[at + 1])), 'KEEPTTL') end
+  local due, back = redis.call('GET', root .. 'g:' .. ARGV[at]), tonumber(ARGV[at + 1])
+  if back < 0 then
+    due = math.max(tonumber(due or '0'), now) - back
+    redis.call('SET', root .. 'g:' .. ARGV[at], int(due), 'PX', int(math.ceil((due - now) / 1000) + 1000))
+  elseif due then
+    redis.call('SET', root .. 'g:' .. ARGV[at], int(tonumber(due) - back), 'KEEPTTL')
+  end
   at = at + 2
 end
 redis.call('SET', root .. 'd:' .. id, cost, 'PX', ARGV[5])
