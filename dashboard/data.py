@@ -62,13 +62,13 @@ __all__ = [
     "alerts",
     "backtests",
     "call",
-    "call_list",
     "day_range",
     "dearest",
     "decisions",
     "extent",
     "instant",
     "late",
+    "latest_calls",
     "limits",
     "micros",
     "misses",
@@ -163,8 +163,9 @@ def extent(viewer: Viewer | None = None) -> Extent:
     return _reports(database_url()).extent(Slice(where={} if viewer is None else viewer.where))
 
 
-def call_list(part: Slice, search: str, limit: int) -> list[dict[str, Any]]:
-    return _reports(database_url()).call_list(part, search, limit)
+def latest_calls(part: Slice, search: str, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+    """The latest calls, and how far back was looked, None: as far as the slice goes."""
+    return _reports(database_url()).latest_calls(part, search, limit)
 
 
 def call(call_id: str, viewer: Viewer) -> dict[str, Any] | None:

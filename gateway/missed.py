@@ -29,7 +29,7 @@ BODY_BYTES = 2 << 20
 """Longer prompts are neither explained nor kept."""
 WAIT_S = 0.25
 """As long as an entry waits for its explanation before it goes to the database without: a usual batch's time."""
-_LEAST_TOKENS = 256
+LEAST_TOKENS = 256
 """Shorter prompts are cached by no provider, and should cost nothing here."""
 _LINGER_S, _REST = 0.005, 4
 _SLICE_S, _NAP_S = 0.001, 0.0002
@@ -77,7 +77,7 @@ class Misses:
 
     def remember(self, call: Answered) -> None:
         """Microseconds, whatever the prompt's length."""
-        if call.tokens < _LEAST_TOKENS or not call.chain.keys or not self._history.max_bytes or self._closing:
+        if call.tokens < LEAST_TOKENS or not call.chain.keys or not self._history.max_bytes or self._closing:
             return
         if len(call.body) > min(BODY_BYTES, self._most):
             self._dropped += 1

@@ -41,6 +41,7 @@ from gateway.holds import Holds, choices
 from gateway.idempotency import HEADER
 from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
+from gateway.missed import LEAST_TOKENS
 from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
 from gateway.relay import Client
@@ -48,7 +49,7 @@ from gateway.services import Services
 from router_policies.downgrade import downgraded
 from router_policies.globs import first_match, globs
 from router_policies.hedge import hedge, said
-from router_policies.policy import decide, resolve_model
+from router_policies.policy import decide
 from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
@@ -56,6 +57,8 @@ _BYTES_PER_TOKEN = 4
 _DEFAULT_RETRY_S = 5.0
 _CONTROL = bytes(range(32)) + b"\x7f"
 _EXACT = 1e6
+_HOUR_US = 3_600_000_000
+DEADLINE = "x-tollway-deadline-ms"
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0
 
 
@@ -81,18 +84,11 @@ class Pipeline:
                 await via.stored.recall(call.sketch.previous_id)
             plan = self.plan(call, policy)
             if HEADER in call.headers:
-                await via.idempotency.once(call, client, lambda to: self._counted(plan, policy, to, call))
+                await via.idempotency.once(call, client, lambda to: self._attempts(plan, policy, to, call))
             else:
-                await self._counted(plan, policy, client, call)
+                await self._attempts(plan, policy, client, call)
         finally:
             via.traffic.ended(call.run)
-
-    async def _counted(self, plan: Plan, policy: Policy, client: Client, call: Call) -> None:
-        self._via.metrics.in_flight += 1
-        try:
-            await self._attempts(plan, policy, client, call)
-        finally:
-            self._via.metrics.in_flight -= 1
 
     def plan(self, call: Call, policy: Policy) -> Plan:
         """Everything that is decided before the first byte goes out; pure but for the memories it reads."""
@@ -103,7 +99,7 @@ class Pipeline:
         cap = _output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
-        model = resolve_model(policy, sketch.model).model
+        model = policy.models.aliases.get(sketch.model, sketch.model)
         lanes = self._lanes(call, model)
         talk = conversation(team, model, call.body, sketch.parts)
         done = self._normalized(call, policy, model, lanes, talk)
@@ -142,9 +138,13 @@ class Pipeline:
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
         via, team, pools = self._via, call.tenant.team, dict[str, int]()
+        short = len(call.body) < LEAST_TOKENS  # a token has a byte at least
         for lane in lanes:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
+                if short and not own:
+                    pools[lane.backend] = 0
+                    continue
                 said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
                 pools[lane.backend] = via.index.predict(
                     team, lane.backend, links, call.at_us, said, call.body if own else None
@@ -154,7 +154,8 @@ class Pipeline:
     def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
         """Every lane's figures, and what a shadow policy would have done."""
         via, seen = self._via, _lanes_seen(decision)
-        shadow = via.trials.shadow(via.policies.current, ask.team)
+        candidates = via.policies.current.candidates
+        shadow = via.trials.shadow(via.policies.current, ask.team) if candidates else None
         return seen if shadow is None else (*seen, shadow_row(decide(shadow, ask, lanes, via.learnt, via.traffic.forecast)))
 
     def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
@@ -198,7 +199,7 @@ class Pipeline:
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client, call: Call, number: int = 0) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
-        settings, last = self._via.settings, TryNext(Overloaded("no lane can take the call right now"))
+        settings, last = self._via.settings, None
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
         deadline = self._deadline(plan, policy)
         race: Race | None = None
@@ -225,8 +226,9 @@ class Pipeline:
                     last = refusal
                     again += [ranked] if refusal.again else []
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
-                    last = last if number > 1 else TryNext(error)
+                    last = last if number > 1 and last is not None else TryNext(error)
                 number += race is not None and number == 1 and race.asked is not None
+            last = last or TryNext(Overloaded("no lane can take the call right now"))
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -234,7 +236,7 @@ class Pipeline:
                 break
             tries = again
             await client.pause(wait_s)
-        if client.gone:
+        if client.gone or last is None:
             return
         if last.answer is None:
             raise last.error
@@ -264,7 +266,9 @@ class Pipeline:
     def _deadline(self, plan: Plan, policy: Policy) -> float | None:
         """By when (monotonic) the call must be answered; see `deadlines.py`."""
         headers, klass = plan.call.headers, plan.decision.klass
-        asked = _number(headers.get("x-tollway-deadline-ms")) if policy.client_may.set_deadline else None
+        asked = _number(headers.get(DEADLINE)) if DEADLINE in headers and policy.client_may.set_deadline else None
+        if klass.total_deadline_ms is None and asked is None and deadlines.HEADER not in headers:
+            return None
         allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
         if allowed_s is None:
             return None
@@ -410,8 +414,8 @@ def _ask(
         max_output_tokens=sketch.max_output_tokens,
         wished_class=call.headers.get("x-tollway-class"),
         wished_tier=sketch.service_tier,
-        deadline_ms=_number(call.headers.get("x-tollway-deadline-ms")),
-        hour=time.gmtime(call.at_us // 1_000_000).tm_hour,
+        deadline_ms=_number(call.headers.get(DEADLINE)),
+        hour=call.at_us // _HOUR_US % 24,
         cached=cached,
         session=session,
         draw=traffic.draw(),

@@ -32,7 +32,7 @@ def page(view: View, viewer: Viewer) -> None:
     search = left.text_input("Search", key="search", placeholder=HINT, max_chars=200)
     limit = right.selectbox("At most", LIMITS, key="limit")
     try:
-        found = data.call_list(part, search.strip(), limit)
+        found, since_us = data.latest_calls(part, search.strip(), limit)
     except BadQuery as error:
         st.info(str(error), icon=parts.NOTHING)
         return
@@ -40,6 +40,9 @@ def page(view: View, viewer: Viewer) -> None:
         st.info(f"Nothing matches. Search for the {HINT}.", icon=parts.NOTHING)
     else:
         parts.pick("call", _list(found, view.tz), [str(call["id"]) for call in found])
+    if since_us is not None:
+        back = f"{data.instant(since_us, view.tz):%d %B %Y %H:%M}"
+        st.caption(f"Looked for back to {back}, in as many calls as a page may. Choose days before that to go on.")
     if chosen := str(st.query_params.get("call", "")):
         _call(chosen, viewer)
     elif found:

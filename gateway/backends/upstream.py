@@ -17,7 +17,8 @@ from functools import lru_cache, partial
 import httpx
 
 from gateway.backends.fleet import Target
-from gateway.backends.http import Answer, NoAnswer, RawHeaders, Request, Stop, Take, Transport, header
+from gateway.backends.http import Answer, Fields, NoAnswer, RawHeaders, Request, Stop, Take, Transport, header
+from gateway.core.call import Call
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -146,6 +147,9 @@ class Body:
 
 async def read(answer: Answer, stop: Stop) -> bytes:
     """The whole body, bounded."""
+    there = answer.whole() if not header(answer, b"content-encoding") else None
+    if there is not None and len(there) <= MAX_ANSWER_BYTES:
+        return there
     parts: list[bytes] = []
     size = 0
 
@@ -159,6 +163,15 @@ async def read(answer: Answer, stop: Stop) -> bytes:
 
     await Body(answer, stop).pump(take)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def going_on(target: Target, call: Call) -> Fields:
+    """`outgoing` of a call, worked out once for each target and head."""
+    known: tuple[Target, Fields] | None = call.sent.get(target.key)
+    if known is None or known[0] is not target:
+        fields = Fields.of(outgoing(target, call.headers, same_dialect=call.dialect == target.dialect))
+        known = call.sent[target.key] = target, fields
+    return known[1]
 
 
 def outgoing(target: Target, client_headers: Mapping[str, str], *, same_dialect: bool) -> list[tuple[bytes, bytes]]:

@@ -25,6 +25,7 @@ from gateway.core.usage import TokenUsage
 from gateway.dialects import (
     anthropic_messages,
     errors,
+    facts,
     openai_chat,
     openai_embeddings,
     openai_request,
@@ -55,7 +56,7 @@ class Dialect(Protocol):
     """The top-level fields that make up the prompt, in the order in which the provider renders them."""
 
     # requests
-    def sketch(self, body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch: ...
+    def sketch(self, body: bytes, places: splice.Spans, parts: Sequence[Part], usual: facts.Usual | None = None) -> Sketch: ...
     def usage_asked(self, body: bytes, places: splice.Spans) -> bytes | None: ...
     def parse_request(self, body: bytes) -> Prompt: ...
     def render_request(self, prompt: Prompt) -> dict[str, Json]: ...
@@ -98,7 +99,8 @@ PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.it
 
 def read(dialect: str, body: bytes) -> Sketch:
     """Raises BadRequest: not JSON, too deep, a key twice, a field missing or of the wrong type (`param` names it)."""
-    return DIALECTS[dialect].sketch(body, *prompt_parts.read(body, _ORDER[dialect]))
+    places, values, parts = prompt_parts.read(body, _ORDER[dialect])
+    return DIALECTS[dialect].sketch(body, places, parts, facts.usual(values))
 
 
 def request(

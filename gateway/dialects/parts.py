@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -16,7 +16,7 @@ import orjson
 from gateway.core.part import Block, Part
 from gateway.dialects import blocks, limits, splice
 from gateway.dialects.marking import unmarked
-from gateway.dialects.splice import Span, Spans
+from gateway.dialects.splice import Spans
 
 _LISTED = frozenset({"messages", "input", "system"})
 _TALKS = ("messages", "input")
@@ -31,20 +31,28 @@ _VERY_LONG = 2 << 20
 _part = partial(tuple.__new__, Part)
 
 
-def read(body: bytes, order: Sequence[str]) -> tuple[dict[str, Span], list[Part]]:
-    """The places of a body's fields, and the parts of its prompt. Raises `BadRequest` for what is no JSON object, has a key
-    twice, is not UTF-8 or is over a limit."""
-    if len(body) <= _SHORT:
-        places = splice.checked(body)
-        return places, parts(body, places, order)
+class Read(NamedTuple):
+    """The places of a body's fields, its values as far as one pass shows them, and the parts of its prompt."""
+
+    places: Spans
+    values: Mapping[str, Any] | None
+    parts: list[Part]
+
+
+def read(body: bytes, order: Sequence[str]) -> Read:
+    """Raises `BadRequest` for what is no JSON object, has a key twice, is not UTF-8 or is over a limit."""
     found = splice.spread(body) if len(body) <= _VERY_LONG else None
-    places, lists = found or (splice.spans(body), {})
+    places, lists, values = found or (splice.spans(body), {}, None)
+    if len(body) <= _SHORT:
+        limits.check_text(body)
+        limits.check_shape(body, 0)
+        return Read(places, values, parts(body, places, order, lists))
     if len(places) > limits.MAX_ITEMS:
         raise limits.too_many()
     for name, (start, end) in places.items():
         if name not in order:
             blocks.checked(body[start:end], 1)
-    return places, parts(body, places, order, lists)
+    return Read(places, values, parts(body, places, order, lists))
 
 
 def parts(
@@ -129,10 +137,8 @@ def _said(body: bytes, part: Part) -> bytes:
         if block.size > _LONG:
             block.said = block.name.to_bytes(8)
         else:
-            named = blake2b(digest_size=16)
-            for text in _texts(body[part.start:part.end]):
-                named.update(text + b"\0")
-            block.said = named.digest()
+            texts = b"".join([text + b"\0" for text in _texts(body[part.start:part.end])])
+            block.said = blake2b(texts, digest_size=16).digest()
     return block.said
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from sqlalchemy import Select, func, literal_column, or_, select
+from sqlalchemy import Select, func, literal_column, or_, select, true
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, dearest, latency, lines, misses, replay, rolled, savings
+from gateway.ledger import Entry, calls, dearest, latency, latest, lines, misses, replay, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
@@ -27,7 +27,7 @@ from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
 from gateway.ledger.savings import Saving
-from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, column_of, dimensions
+from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, begins, dimensions
 from gateway.ledger.tables import AUDIT, BACKTEST, KEYS, LEDGER, entry_of
 from gateway.ledger.verdicts import verdict_json
 from gateway.ledger.watch_tables import ALERTS, STATUS
@@ -104,9 +104,11 @@ class Reports:
         found = self._reader.read(misses.nth_latest_query(part, most))[0]
         return replace(part, since_us=found[0]["at_us"]) if found else part
 
-    def savings(self, part: Slice | None = None, latest: int = savings.MAX_ENTRIES) -> list[Saving]:
+    def savings(self, part: Slice | None = None, most: int = savings.MAX_ENTRIES) -> list[Saving]:
         """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
-        return savings.savings(self._reader.read(savings.query(part or Slice(), latest))[0])
+        part = part or Slice()
+        found = latest.spans(self._reader, part, most)
+        return savings.savings(self._reader.read(savings.query(part, most, found.where))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
@@ -207,15 +209,27 @@ class Reports:
 
     def call_list(self, part: Slice | None = None, search: str = "", limit: int = 100) -> list[Json]:
         """The latest calls, newest first. `search`: start of a call id, or a run, key, model or status."""
-        part = part or Slice()
-        query = part.apply(select(C.call_id, C.at_us).where(IS_ATTEMPT))
-        if search:
-            known = [name for name in ("key", "model", "status") if search in self.values(name, part)]
-            exact = [C.run == search, *[column_of(name) == search for name in known]]
-            query = query.where(or_(C.call_id.startswith(search, autoescape=True), *exact))
-        found = self._reader.read(query.order_by(C.at_us.desc()).limit(4 * limit))[0]
-        ids = list(dict.fromkeys(row["call_id"] for row in found))[:limit]
-        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids), ids)]
+        return self.latest_calls(part, search, limit)[0]
+
+    def latest_calls(self, part: Slice | None = None, search: str = "", limit: int = 100) -> tuple[list[Json], int | None]:
+        """The same, and how far back was looked in a ledger of very many entries, None: as far as the slice goes."""
+        part, found = part or Slice(), latest.Spans(true())
+        query = select(C.call_id, C.at_us).where(IS_ATTEMPT)
+        name = self._known(search, part) if search else None
+        if name:
+            part = part.only(**{name: search})
+        elif search:
+            query = query.where(or_(begins(C.call_id, search, self._reader.dialect), C.run == search))
+        if name or not search:
+            found = latest.spans(self._reader, part, 4 * limit)
+        query = part.apply(query.where(found.where)).order_by(C.at_us.desc()).limit(4 * limit)
+        ids = list(dict.fromkeys(row["call_id"] for row in self._reader.read(query)[0]))[:limit]
+        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids), ids)], found.since_us
+
+    def _known(self, search: str, part: Slice) -> str | None:
+        """The dimension that the roll-up knows this value of."""
+        names = (name for name in ("key", "model", "status") if rolled.plan((name,), part))
+        return next((name for name in names if search in self.values(name, part)), None)
 
     def run(self, run_id: str, team: str | None = None) -> Json | None:
         """One agent's run: sums, sub-goals and its latest calls."""
@@ -279,8 +293,10 @@ class Reports:
 
     def decisions(self, part: Slice | None = None, limit: int = 300) -> list[Json]:
         """The latest attempts with what every lane was expected to cost and take: `id, lane, decision`."""
+        part = part or Slice()
+        found = latest.spans(self._reader, part, 2 * limit)
         columns = C.call_id.label("id"), C.lane, C.decision
-        query = (part or Slice()).apply(select(*columns).where(IS_ATTEMPT, C.attempt == 1)).order_by(C.at_us.desc())
+        query = part.apply(select(*columns).where(IS_ATTEMPT, C.attempt == 1, found.where)).order_by(C.at_us.desc())
         return [row for row in self._reader.read(query.limit(limit))[0] if row["decision"]]
 
     def status(self) -> list[Json]:

@@ -173,6 +173,13 @@ def entries_query(part: Slice, found: Plan, now: Moment) -> Select[Any]:
     return select(func.coalesce(func.sum(both.c.entries), 0).label("n"))
 
 
+def hours_query(part: Slice, found: Plan) -> Select[Any]:
+    """Whole hours that hold any, the newest first, with the attempts in them; of what the roll-up has."""
+    each = _Rolled(ROLLUP, (), part, found).query([ROLLUP.c.hour, ROLLUP.c.attempts]).subquery("each_hour")
+    n = func.sum(each.c.attempts)
+    return select(each.c.hour, n.label("n")).group_by(each.c.hour).having(n > 0).order_by(each.c.hour.desc())
+
+
 def values_query(dimension: Dimension, part: Slice, found: Plan, now: Moment) -> Select[Any]:
     """The values of a dimension that occur."""
     beside = _from_ledger(select(dimension.sql).select_from(LEDGER), part, found, now)

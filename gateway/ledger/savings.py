@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from sqlalchemy import Select, String, cast, func, select
+from sqlalchemy import ColumnElement, Select, String, cast, func, select
 
 from gateway.core.levers import ARM
 from gateway.core.money import usd
@@ -55,13 +55,13 @@ class Saving:
         }  # fmt: skip
 
 
-def query(part: Slice, latest: int) -> Select[*tuple[Any, ...]]:
-    """Those of the latest entries that tell their arm."""
+def query(part: Slice, latest: int, among: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
+    """Those of the latest entries that tell their arm; `among`: where to look for them."""
     prompt = func.coalesce(C.uncached, 0) + func.coalesce(C.cache_read, 0)
     for name in ("write_5m", "write_1h", "write_30m", "write_12h", "write_unknown"):
         prompt = prompt + func.coalesce(C[name], 0)
     columns = [C.receipts, C.cost_nanos, C.uncached_cost_nanos, prompt.label("prompt")]
-    some = part.apply(select(*columns)).where(C.kind == "attempt").order_by(C.at_us.desc()).limit(latest).subquery()
+    some = part.apply(select(*columns)).where(C.kind == "attempt", among).order_by(C.at_us.desc()).limit(latest).subquery()
     told = cast(some.c.receipts, String).contains(f'"{ARM}"')
     return select(some).where(told, some.c.cost_nanos.is_not(None), some.c.uncached_cost_nanos.is_not(None))
 

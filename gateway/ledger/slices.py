@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Select, String, case, func, or_
+from sqlalchemy import ColumnElement, Select, String, and_, case, func, or_
 from sqlalchemy import cast as sql_cast
 
 from gateway.core.usage import WRITE_TTLS
@@ -110,6 +110,13 @@ def _prompt_band() -> ColumnElement[str]:
     counts = [func.coalesce(C[name], 0) for name in ("uncached", "cache_read", *(f"write_{ttl}" for ttl in WRITE_TTLS))]
     total = reduce(operator.add, counts)
     return case(*[(total < edge, band_name(n)) for n, edge in enumerate(PROMPT_BANDS)], else_=band_name(len(PROMPT_BANDS)))
+
+
+def begins(column: ColumnElement[str], text: str, dialect: str) -> ColumnElement[bool]:
+    """SQL: whether it begins so; by its index, for PostgreSQL one of `text_pattern_ops`."""
+    if dialect == "sqlite":
+        return and_(column >= text, column < f"{text}\U0010ffff")
+    return column.startswith(text, autoescape=True)
 
 
 def column_of(name: str) -> ColumnElement[Any]:

@@ -180,8 +180,9 @@ class SqlLedger:
                 self._queue.append(entry)
             else:
                 self._overflowed = True
-            self._idle.clear()
-            self._wake.set()
+            if not self._wake.is_set():
+                self._idle.clear()
+                self._wake.set()
 
     async def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until all appended so far can be read; False if the database did not take them in time."""

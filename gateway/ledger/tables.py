@@ -36,11 +36,16 @@ class LedgerRow(Tables, table=True):
     __tablename__ = "ledger"
     __table_args__ = (
         Index("ledger_team_at", "team", "at_us"), Index("ledger_model_at", "model", "at_us"),
+        Index("ledger_call_id", "call_id", postgresql_ops={"call_id": "text_pattern_ops"}),
+        Index(
+            "ledger_parent_run", "parent_run",
+            sqlite_where=text("parent_run IS NOT NULL"), postgresql_where=text("parent_run IS NOT NULL"),
+        ),
         Index("ledger_missed_at", "at_us", sqlite_where=text("miss IS NOT NULL"), postgresql_where=text("miss IS NOT NULL")),
     )  # fmt: skip
 
     id: str = Field(primary_key=True)
-    call_id: str = Field(index=True)
+    call_id: str
     attempt: int
     at_us: int = Field(sa_type=BigInteger, index=True)
     kind: str

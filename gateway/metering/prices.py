@@ -81,7 +81,7 @@ class PriceBook:
         line = self._line(provider, model, tier, region, batch)
         if not usage.known:
             return Priced(None, missing=("usage",))
-        if any(name.startswith(ITERATION) for name in usage.other):
+        if usage.other and any(name.startswith(ITERATION) for name in usage.other):
             return total(
                 self.price(provider, inner, part, tier=tier, at_us=at_us, region=region, batch=batch)
                 for inner, part in split_iterations(model, usage)
@@ -120,6 +120,8 @@ class PriceBook:
         if not asked:
             return None
         tops = asked if tier is None else (*asked, *self._tops(provider, model, None, at_us, region, long_writes, media))
+        if len(tops) == 1:
+            return tops[0][1:]
         reached = [top for top in tops if top[0] < input_bound or not top[0]]
         return max(top[1] for top in reached), max(top[2] for top in reached)
 
@@ -264,7 +266,7 @@ def _band(bands: Sequence[Row], tokens: int) -> Row | str:
     """The row for a prompt of that many input tokens, or what is missing."""
     if not bands:
         return "no row is in force at that time"
-    row = next(row for row in reversed(bands) if tokens > row.over or not row.over)
+    row = bands[0] if len(bands) == 1 else next(row for row in reversed(bands) if tokens > row.over or not row.over)
     return row if row.upto is None or tokens <= row.upto else f"band of more than {row.upto} input tokens"
 
 

@@ -8,29 +8,80 @@ paths and methods, HTTP/1.0, requests that a client sends ahead on the same conn
 from __future__ import annotations
 
 import asyncio
-import re
-from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.core.errors import GatewayError, Overloaded, RequestTimeout
 from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
+from gateway.web import heads
 from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
+from gateway.web.heads import Head, Known
 
 STUCK_S = 60.0
 """How long a client may leave what was written to it unread."""
 _HOT = {path.encode(): path for path in (*DIALECT_OF_PATH, COUNTED)}
-_BREAKS_LINE = re.compile(rb"[\r\n\0]")
 
 
 class DoorProtocol(HttpToolsProtocol):
-    """One client connection."""
+    """One client connection. Its model calls run one after the other in one task of its own."""
 
     cycle: Any
     _turn: Turn | None = None
+    _known: Known | None = None
+    _rests = True
+    """Whether the parser stands between two requests."""
+    _awaited_bytes = 0
+    """Of the body of a request whose head was known, and which therefore does not pass through the parser."""
+    _next: Turn | None = None
+    _sleeper: asyncio.Future[None] | None = None
+    _task: asyncio.Task[None] | None = None
+    _idle_timer: asyncio.TimerHandle | None = None
+    _idle_since_s = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        began, turn = self._rests, self._turn
+        super().data_received(data)
+        if began and self._turn is not None and self._turn is not turn:
+            self._known = self._turn.known(data)
+
+    # a head that has come before
+
+    def again(self, data: bytes) -> bool:
+        """Whether a packet was taken that needs no parser: it begins with the head of the request before, or goes on with the
+        body of such a one."""
+        if self._awaited_bytes:
+            self._more(data)
+            return True
+        known = self._known
+        if known is None or not self._rests or not self.cycle.response_complete or (found := known.framed(data)) is None:
+            return False
+        start, size = found
+        front: Front = self.config.app.front  # type: ignore[union-attr]
+        if not 0 < size <= front.max_body_bytes or len(data) - start > size:
+            return False
+        self._unset_keepalive_if_required()
+        turn = self.cycle = self._turn = Turn(self, front, known.path, keep_alive=known.keep_alive)
+        turn.head_known(known.head, size)
+        self._awaited_bytes = size
+        if len(data) > start:
+            self._more(data[start:])
+        return True
+
+    def _more(self, data: bytes) -> None:
+        turn, left = self._turn, self._awaited_bytes - len(data)
+        self._awaited_bytes = max(left, 0)
+        if turn is not None:
+            turn.take(data if left >= 0 else data[:left])
+            if left <= 0:
+                turn.whole()
+        if left < 0:  # the next request, sent ahead
+            self.data_received(data[left:])
+
+    # the parser's callbacks
 
     def on_message_begin(self) -> None:
+        self._rests = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -40,7 +91,9 @@ class DoorProtocol(HttpToolsProtocol):
         if path is None:
             self._by_asgi()
             return
-        turn = self.cycle = self._turn = Turn(self, self.config.app.front, path)  # type: ignore[union-attr]
+        turn = self.cycle = self._turn = Turn(
+            self, self.config.app.front, path, keep_alive=self.parser.should_keep_alive()  # type: ignore[union-attr]
+        )
         turn.head_came(self.headers, continues=self.expect_100_continue)
 
     def _hot_path(self) -> str | None:
@@ -65,6 +118,7 @@ class DoorProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._rests = True
         if self.cycle is self._turn and self._turn is not None:
             self._turn.whole()
         else:
@@ -72,12 +126,47 @@ class DoorProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._awaited_bytes = 0
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.lost()
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+            self._sleeper = None
+
+    # the calls of this connection
+
+    def begin(self, turn: Turn) -> None:
+        """The call runs on after the connection is gone; the server's shutdown waits for it."""
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None and self._task is not None:
+            self._next = turn
+            self.tasks.add(self._task)
+            sleeper.set_result(None)
+        elif self._task is None:
+            self._next = turn
+            self._task = self.loop.create_task(self._calls())
+            self.tasks.add(self._task)
+        else:  # the call before has been answered and is not through yet
+            self.spawn(turn.run())
+
+    async def _calls(self) -> None:
+        """One after the other, until the connection ends."""
+        while (turn := self._next) is not None and self._task is not None:
+            self._next = None
+            try:
+                await turn.run()
+            finally:
+                self.tasks.discard(self._task)
+            if self.transport.is_closing():
+                return
+            sleeper = self._sleeper = self.loop.create_future()
+            await sleeper
 
     def spawn(self, work: Any) -> None:
-        """Runs on after the connection is gone; the server's shutdown waits for it."""
+        """For what is no call; the server's shutdown waits for it."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -86,7 +175,24 @@ class DoorProtocol(HttpToolsProtocol):
         self._turn = None
         if not keep_alive:
             self.transport.close()
-        self.on_response_complete()
+        if self.pipeline or self.flow.read_paused or self.transport.is_closing():
+            self.on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self._idle_since_s = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        """One timer for all rests of a connection: it may go off early and is then set again."""
+        self._idle_timer = None
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s <= 0.0 and not (self._rests and self.cycle.response_complete):
+            left_s = self.timeout_keep_alive  # in the middle of something
+        if left_s > 0.0:
+            self._idle_timer = self.loop.call_later(left_s, self._look_at_clock)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Deaf:
@@ -102,15 +208,15 @@ class Turn(Client):
     """One request on a connection, and its answer. Stands in for uvicorn's cycle as far as the protocol looks at one."""
 
     __slots__ = (
-        "_chunks", "_dialect", "_front", "_head", "_size", "_visit", "_whole", "disconnected", "keep_alive",
-        "message_event", "path", "protocol", "response_complete",
+        "_chunks", "_front", "_head", "_size", "_visit", "_whole", "disconnected", "keep_alive", "message_event", "path",
+        "protocol", "response_complete",
     )  # fmt: skip
 
-    def __init__(self, protocol: DoorProtocol, front: Front, path: str) -> None:
+    def __init__(self, protocol: DoorProtocol, front: Front, path: str, *, keep_alive: bool) -> None:
         super().__init__()
         self.protocol = protocol
         self.path = path
-        self.keep_alive = protocol.parser.should_keep_alive() and not front.draining
+        self.keep_alive = keep_alive and not front.draining
         self.response_complete = False
         self.disconnected = False
         self.message_event = _DEAF
@@ -138,6 +244,19 @@ class Turn(Client):
         if continues:
             self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def head_known(self, head: Head, body_bytes: int) -> None:
+        """The same head as before is there."""
+        try:
+            self._visit = self._front.enter_again(self.path, head, body_bytes)
+        except GatewayError as error:
+            self._refuse(error)
+
+    def known(self, packet: bytes) -> Known | None:
+        """What to remember of the packet that began this turn: its head, if that was let in."""
+        if self._visit is None or not packet.startswith(b"POST /"):
+            return None
+        return heads.known(packet, self._visit.head, self.path, keep_alive=self.keep_alive)
+
     def take(self, data: bytes) -> None:
         """A piece of the body."""
         self._size += len(data)
@@ -157,26 +276,29 @@ class Turn(Client):
             if self.response_complete:
                 self.protocol.transport.close()
             return
-        chunks = self._chunks
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
         if self._front.may_enter():
-            self.protocol.spawn(self._front.serve(self._visit, body, self))
+            self.protocol.begin(self)
             return
         try:
-            self._front.queue(self._visit, partial(self._turn_came, self._visit, body))
+            self._front.queue(self._visit, self._turn_came)
         except Overloaded as error:
             self._turned_away(error)
 
-    def _turn_came(self, visit: Visit, body: bytes, refusal: Overloaded | None) -> None:
+    def _turn_came(self, refusal: Overloaded | None) -> None:
         """After a wait."""
         if refusal is None:
-            self.protocol.spawn(self._front.serve(visit, body, self))
+            self.protocol.begin(self)
         else:
             self._turned_away(refusal)
 
     def _turned_away(self, error: Overloaded) -> None:
         self._respond(*self._front.turned_away(dialect_of(self.path), error))
+
+    async def run(self) -> None:
+        """Serves the call."""
+        assert self._visit is not None
+        chunks, self._chunks = self._chunks, []
+        await self._front.serve(self._visit, chunks.pop() if len(chunks) == 1 else b"".join(chunks), self)
 
     def lost(self) -> None:
         """The connection ended."""
@@ -245,11 +367,12 @@ class Turn(Client):
 
     def _lines(self, status: int, headers: Headers) -> bytes:
         named = [*self.protocol.server_state.default_headers, *headers]
-        if _BREAKS_LINE.search(b"".join([value for _, value in named])):
-            raise ValueError("a header of an answer has a line break in it")
         if not self.keep_alive:
             named.append((b"connection", b"close"))
-        return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % pair for pair in named])
+        lines = b"".join([b"%b: %b\r\n" % pair for pair in named])
+        if lines.count(b"\n") != len(named) or lines.count(b"\r") != len(named) or b"\0" in lines:
+            raise ValueError("a header of an answer has a line break in it")
+        return STATUS_LINE[status] + lines
 
     def _over(self) -> None:
         self.close()

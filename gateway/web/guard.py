@@ -88,6 +88,12 @@ class GuardedProtocol(DoorProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        if self.again(data):
+            if not self._awaited_bytes:
+                self._stop_timer()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(BODY_BASE_S + self._awaited_bytes * BODY_S_PER_BYTE, self._body_too_slow)
+            return
         self._packet_bytes = len(data)
         super().data_received(data)
         self._packet_bytes = 0

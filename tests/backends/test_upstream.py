@@ -32,6 +32,9 @@ class Said:
             if not take(part):
                 return
 
+    def whole(self) -> bytes | None:
+        return None
+
     async def aclose(self) -> None:
         self.closed = True
 
