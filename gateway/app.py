@@ -18,6 +18,7 @@ from gateway.admission import Admission, memory_limit
 from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.news import LaneNews, News
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
@@ -40,7 +41,7 @@ from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
-from gateway.sharing import RedisExchange, Sharing, topics
+from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
 from gateway.warming import Warmer
 from gateway.watch import Watch
@@ -243,6 +244,7 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
 def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
     """Through Redis with all replicas, and through the house with the other workers what is not to travel so far."""
     settings, shared = services.settings, topics(services.index, services.planner, services.forms)
+    shared.append(Topic("lanes", LaneNews(services.fleet), tuple[str, News]))
     far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
