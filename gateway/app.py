@@ -18,6 +18,7 @@ from gateway.admission import Admission, memory_limit
 from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.news import LaneNews, News
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
@@ -40,8 +41,9 @@ from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
-from gateway.sharing import RedisExchange, Sharing, topics
+from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
+from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.watched import StatusJob
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
@@ -111,6 +113,7 @@ class Gateway:
     def _open(self, services: Services) -> None:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
+        services.warmer.serve = pipeline.serve
         passage = Passage(services, holds).serve
         if self._settings.queue is not None:
             from gateway.batches import Queue  # only where there is one
@@ -212,6 +215,7 @@ async def _made(
         planner=Planner(caching.rates_of(book)),
         index=index,
         kv=kv,
+        warmer=Warmer(lambda team: policies.current.for_team(team)),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
         house=stores.house,
@@ -224,7 +228,7 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
-    for job in (services.stored, services.progress, services.watch, services.live):
+    for job in (services.stored, services.progress, services.watch, services.live, services.warmer):
         job.start()
         running.push_async_callback(job.close)
     status = StatusJob(services, stores.status)
@@ -240,6 +244,7 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
 def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
     """Through Redis with all replicas, and through the house with the other workers what is not to travel so far."""
     settings, shared = services.settings, topics(services.index, services.planner, services.forms)
+    shared.append(Topic("lanes", LaneNews(services.fleet), tuple[str, News]))
     far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)

@@ -1,4 +1,4 @@
-"""What the processes of one gateway tell each other of prompts, so that they predict, plan and normalize as one.
+"""What the processes of one gateway tell each other of prompts and lanes, so that they predict, plan and route as one.
 
 Each process says what it has learnt, in batches, and hears what the others have; everything is read from memory and nothing
 on a call's path waits for it. Workers of one machine speak through their house, replicas through a stream in Redis. With

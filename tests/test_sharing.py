@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 
+from gateway.backends.news import LaneNews, News
 from gateway.normalize import Memory
 from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Away, Link, address
-from gateway.sharing import RedisExchange, Sharing, topics
+from gateway.sharing import RedisExchange, Sharing, Topic, topics
+from tests.backends.test_news import Process
 from tests.normalize.views import assistant, run, system, user
 from tests.planner.test_planner import RATES, marks, plan, turns
 from tests.prefix.test_chain import of
@@ -175,3 +177,20 @@ async def test_news_that_cannot_be_read_are_left(two: tuple[Pair, Pair]) -> None
     await sends.turn()
     await takes.turn()
     assert other.index.predict("team", "pool", of([b"system"]), NOW_US) == 900
+
+
+async def test_what_one_sees_of_a_lane_the_other_hears(server: Server) -> None:
+    """Through Redis, as it is said."""
+    processes, shared = [Process(), Process()], []
+    for process in processes:
+        link = Link(address(server.url), timeout_s=5.0)
+        topic = Topic("lanes", LaneNews(process.fleet), tuple[str, News])  # type: ignore[arg-type]
+        shared.append(Sharing([topic], RedisExchange(link, "lanes"), every_s=3_600))
+        await shared[-1].start()
+        await link.start(5.0)
+    processes[0].lane.cool("answered 429", 30.0)
+    for each in shared:
+        await each.turn()
+    assert "as another process saw" in str(processes[1].why_not())
+    for each in shared:
+        await each.close()
