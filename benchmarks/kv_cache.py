@@ -24,7 +24,8 @@ from inference.blocks import BLOCK
 from inference.cache import KV_FORMS
 from inference.engine import Ask, Engine
 from inference.gguf import read_gguf
-from inference.model import Batch, Llama
+from inference.loading import load_model
+from inference.model import Batch, Model
 from inference.spill import DiskStore
 from inference.tokenizer import Tokenizer
 from inference.weights import GGUFWeights, bundled_model, read_config
@@ -45,8 +46,7 @@ def main(tokens: int, prefix: int, threads: int, only: str | None, as_json: bool
     torch.set_num_threads(threads)
     file = read_gguf(bundled_model())
     words, before = Tokenizer(file.meta), _resident_mib()
-    with torch.inference_mode():
-        model = Llama(read_config(file), GGUFWeights(file))
+    model = load_model(read_config(file), GGUFWeights(file))
     gc.collect()
     weights_mib = _resident_mib() - before
     parts: dict[str, Callable[[], dict[str, Any]]] = {
@@ -54,11 +54,11 @@ def main(tokens: int, prefix: int, threads: int, only: str | None, as_json: bool
         "spill": lambda: _spill(model, words, prefix, threads),
         "memory": lambda: _memory(model, words, weights_mib, threads),
     }
-    found = {"weights": model.choice.kind} | {name: part() for name, part in parts.items() if only in (None, name)}
+    found = {"weights": model.kind} | {name: part() for name, part in parts.items() if only in (None, name)}
     print(json.dumps(found, indent=1) if as_json else _table(found))
 
 
-def _forms(model: Llama, words: Tokenizer, most: int) -> dict[str, dict[str, float]]:
+def _forms(model: Model, words: Tokenizer, most: int) -> dict[str, dict[str, float]]:
     texts = [words.encode(Path(name).read_text(encoding="utf-8"))[:most] for name in TEXTS if Path(name).is_file()]
     exact = [_logits(model, ids, "fp32") for ids in texts]
     told = {}
@@ -79,7 +79,7 @@ def _forms(model: Llama, words: Tokenizer, most: int) -> dict[str, dict[str, flo
     return told
 
 
-def _logits(model: Llama, ids: list[int], form: str) -> torch.Tensor:
+def _logits(model: Model, ids: list[int], form: str) -> torch.Tensor:
     """Of every position, the text given (not what the model would say), in chunks as the engine computes a prompt."""
     table = list(range(1, -(-len(ids) // BLOCK) + 1))
     cache, found = model.cache(len(table), BLOCK, KV_FORMS[form]), []
@@ -91,7 +91,7 @@ def _logits(model: Llama, ids: list[int], form: str) -> torch.Tensor:
     return torch.cat(found)
 
 
-def _spill(model: Llama, words: Tokenizer, tokens: int, threads: int) -> dict[str, float]:
+def _spill(model: Model, words: Tokenizer, tokens: int, threads: int) -> dict[str, float]:
     """First token of one prompt: computed, found in the cache, read back after others had pushed it out."""
     engine = Engine(model, words, kv_tokens=tokens + 64, threads=threads, spill_mib=256)
     engine.start()
@@ -131,7 +131,7 @@ def _moves_ms(engine: Engine, blocks: int = 200) -> tuple[float, float]:
     return took[0] / blocks * 1e3, took[1] / blocks * 1e3
 
 
-def _memory(model: Llama, words: Tokenizer, weights_mib: float, threads: int) -> dict[str, float]:
+def _memory(model: Model, words: Tokenizer, weights_mib: float, threads: int) -> dict[str, float]:
     engine = Engine(model, words, kv_tokens=8_192, threads=threads)
     engine.start()
     try:

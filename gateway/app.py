@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from traceback import format_exc
@@ -18,6 +18,7 @@ from gateway.admission import Admission, memory_limit
 from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.news import LaneNews, News
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
@@ -36,17 +37,17 @@ from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
-from gateway.prefix.shared import SharedIndex
 from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
 from gateway.watch import Watch
 from gateway.watched import StatusJob
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.guard import Limits
-from gateway.workers.far import Seat
+from gateway.workers.far import HouseExchange, Seat, Worker
 from router_policies import waiting
 from router_policies.files import PolicyStore
 from router_policies.sensitivity import Learnt
@@ -175,7 +176,7 @@ async def _services(
         services.metrics.in_flight = lambda: services.admission.in_flight
         if seat is not None:
             seat.worker.numbers = services.metrics
-        await _start(services, stores, running)
+        await _start(services, stores, running, seat)
         yield services
 
 
@@ -219,9 +220,8 @@ async def _made(
     )
 
 
-async def _start(services: Services, stores: Stores, running: AsyncExitStack) -> None:
+async def _start(services: Services, stores: Stores, running: AsyncExitStack, seat: Seat | None) -> None:
     """Starts what works beside the calls; `running` stops it."""
-    settings = services.settings
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
@@ -231,13 +231,24 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack) ->
     status = StatusJob(services, stores.status)
     stores.upkeep.add(status)
     running.callback(stores.upkeep.drop, status)
-    if settings.redis_url is not None:
-        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
-        sharing = SharedIndex(services.index, link, settings.organisation)
+    for sharing in _sharing(services, None if seat is None else seat.worker):
         await sharing.start()
         running.push_async_callback(sharing.close)
     reload = asyncio.create_task(_reload_policies(services.policies), name="policy-reload")
     running.callback(reload.cancel)
+
+
+def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
+    """Through Redis with all replicas, and through the house with the other workers what is not to travel so far."""
+    settings, shared = services.settings, topics(services.index, services.planner, services.forms)
+    shared.append(Topic("lanes", LaneNews(services.fleet), tuple[str, News]))
+    far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
+    if settings.redis_url is not None:
+        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+        yield Sharing(far, RedisExchange(link, settings.organisation))
+    near = [one for one in shared if one not in far]
+    if worker is not None and services.house is not None and near:
+        yield Sharing(near, HouseExchange(services.house.link, worker))
 
 
 async def _reload_policies(policies: PolicyStore) -> None:

@@ -291,6 +291,11 @@ class File(_Part):
     known_parts_mb: int = Field(
         8, ge=1, le=4_096, description="memory of what is known of parts of prompts that were sent before, oldest out first"
     )
+    share_text: bool = Field(
+        False,
+        description="replicas tell each other, through Redis, the tool lists and volatile lines of prompts that normalizing"
+        " keeps; workers of one machine do so in any case",
+    )
     explain_mb: int = Field(
         32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
     )
@@ -348,6 +353,7 @@ class Settings(BaseModel):
     max_retry_wait_ms: float
     prefix_index_mb: int = 64
     known_parts_mb: int = 8
+    share_text: bool = False
     explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
@@ -400,6 +406,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         max_retry_wait_ms=file.max_retry_wait_ms,
         prefix_index_mb=file.prefix_index_mb,
         known_parts_mb=file.known_parts_mb,
+        share_text=file.share_text,
         explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from inference.cache import KVCache
 from inference.draft import DraftModel
 from inference.grammar import Grammar
 from inference.metrics import Metrics
-from inference.model import Batch, Llama
+from inference.model import Batch, Model
 from inference.sampling import Logprob, Sampler, Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request, Scheduler, Work
 from inference.spill import DiskStore, HostStore, Spill
@@ -142,7 +142,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Llama,
+        model: Model,
         tokenizer: Tokenizer,
         *,
         identity: str = "",
@@ -160,7 +160,7 @@ class Engine:
         self.context = min(model.config.context, blocks * BLOCK)
         self.cache = model.cache(blocks, BLOCK, kv_dtype)
         self.spill = _spill(self.cache, spill_mib, spill_dir)
-        pool = BlockPool(blocks, f"{identity} {model.choice.kind} {kv_dtype}", lower=self.spill)
+        pool = BlockPool(blocks, f"{identity} {model.kind} {kv_dtype}", lower=self.spill)
         self.scheduler = Scheduler(pool, limits)
         self._door, self._threads, self._draft = door or Door(), threads, draft
         self._inbox: deque[_Job] = deque()
@@ -169,6 +169,7 @@ class Engine:
         self._wake = threading.Condition()
         self._stopping = False
         self._jobs: dict[Request, _Job] = {}
+        self._outbox: defaultdict[asyncio.AbstractEventLoop, list[tuple[_Job, Delta]]] = defaultdict(list)
         self._prefill_speed = 400.0
         self.metrics.start_at_zero(lane.tier for lane in (FAST, STANDARD))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -264,8 +265,10 @@ class Engine:
                 works = self.scheduler.plan(time.monotonic())
                 if works:
                     self._step(works)
+                self._hand_out()
         for job in list(self._jobs.values()):
             self._end_early(job, "abort")
+        self._hand_out()
 
     def _settle(self) -> bool:
         """Take in what came since the last step; sleep while there is nothing to do. False to end."""
@@ -292,7 +295,7 @@ class Engine:
         batch = self._batch(works)
         try:
             logits = self.model.forward(batch, self.cache)
-            best = logits.argmax(-1).tolist()
+            best = logits.numpy().argmax(-1).tolist()  # five times as fast as torch's
         except Exception:
             log.exception("a forward pass failed; its requests end")
             for work in works:
@@ -354,11 +357,17 @@ class Engine:
             tier = request.lane.tier
             self.metrics.add("request_success_total", finished_reason=reason, service_tier=tier)
             self.metrics.observe("e2e_request_latency_seconds", time.monotonic() - request.arrival, service_tier=tier)
-        try:
-            job.loop.call_soon_threadsafe(job.out.put_nowait, delta)
-        except RuntimeError:  # the loop is closed: nobody listens any more
-            if reason is None:
-                self._end_early(job, "abort")
+        self._outbox[job.loop].append((job, delta))
+
+    def _hand_out(self) -> None:
+        """What the step gave, to each event loop in one call."""
+        while self._outbox:
+            loop, deltas = self._outbox.popitem()
+            try:
+                loop.call_soon_threadsafe(_put, deltas)
+            except RuntimeError:  # the loop is closed: nobody listens any more
+                for job, _ in deltas:
+                    self._end_early(job, "abort")
 
     def _end_early(self, job: _Job, reason: str) -> None:
         """Abort or error: what was found, computed and generated until now is counted."""
@@ -420,6 +429,11 @@ def _spill(cache: KVCache, mib: int, folder: Path | None) -> Spill | None:
     on_gpu = cache.layers[0].is_cuda
     store = HostStore(slots, cache.block_bytes, pinned=True) if on_gpu else DiskStore(slots, cache.block_bytes, folder)
     return Spill(cache, store)
+
+
+def _put(deltas: Sequence[tuple[_Job, Delta]]) -> None:
+    for job, delta in deltas:
+        job.out.put_nowait(delta)
 
 
 def _settle_future(answer: "asyncio.Future[Any]", found: object) -> None:

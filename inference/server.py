@@ -25,12 +25,11 @@ import uvicorn
 from inference.app import App, Served
 from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
-from inference.cuda import CudaLlama
 from inference.draft import DraftModel
 from inference.engine import Engine
 from inference.gguf import BadValue, GGUFError, NotGGUF, Truncated, read_gguf
 from inference.linear import KINDS, KindUnavailable
-from inference.model import Llama
+from inference.loading import load_model
 from inference.tokenizer import CHATML, Tokenizer
 from inference.weights import GGUFWeights, ModelConfig, Weights, bundled_model, file_hash, read_config
 
@@ -55,6 +54,7 @@ def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
         served = load(options)
     except (GGUFError, KindUnavailable, OSError) as error:
         sys.exit(f"cannot load the model {options.model or ''}: {error}\n{_way_out(error)}")
+    gc.freeze()  # what is there now stays: to look through all of torch's objects once took 0.3 s in the middle of answers
     served.engine.start()
     config = uvicorn.Config(
         App(served), log_level="warning", lifespan="off", timeout_graceful_shutdown=_DRAIN_S, access_log=False
@@ -94,9 +94,8 @@ def load(options: argparse.Namespace) -> Served:
     tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
     if tokenizer.size > config.vocabulary:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
-    device, before = torch.device(options.device), _resident_bytes()
-    with torch.inference_mode():
-        model = Llama(config, weights, options.weights) if device.type == "cpu" else _on_gpu(config, weights, device)
+    before = _resident_bytes()
+    model = load_model(config, weights, options.weights, options.device)
     weights_bytes = _resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
     engine = Engine(
@@ -112,10 +111,10 @@ def load(options: argparse.Namespace) -> Served:
     )
     cache_bytes = engine.cache.block_bytes * engine.scheduler.pool.blocks
     facts: dict[str, Any] = {
-        "weights": model.choice.kind,
+        "weights": model.kind,
         "weights_bytes": weights_bytes,
         "exact": model.exact,
-        "kernels": model.choice.report,
+        "kernels": model.report,
         "threads": options.threads,
         "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": cache_bytes},
         "kv_spill_mib": options.kv_spill_mib,
@@ -144,19 +143,12 @@ def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
     return read_config(file), GGUFWeights(file), file.meta, file_hash(path)
 
 
-def _on_gpu(config: ModelConfig, weights: Weights, device: torch.device) -> Llama:
-    if device.type != "cuda" or not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-        raise KindUnavailable(f"--device {device}: there is no such GPU here, or this torch was built without CUDA")
-    return CudaLlama(config, weights, device)
-
-
 def _draft(path: Path, meta: Mapping[str, Any], options: argparse.Namespace) -> DraftModel:
     """The smaller sibling; refused unless its vocabulary is the same, token for token."""
     config, weights, own, _ = _source(path)
     if own["tokenizer.ggml.tokens"] != meta["tokenizer.ggml.tokens"]:
         raise BadValue(f"--draft-model {path.name}: its vocabulary is not the model's")
-    with torch.inference_mode():
-        model = Llama(config, weights, options.weights)
+    model = load_model(config, weights, options.weights)
     log.info("drafts by %s: %d layers of width %d", path.name, config.layers, config.width)
     return DraftModel(model, min(options.kv_tokens, _DRAFT_TOKENS), KV_FORMS[options.kv_dtype])
 

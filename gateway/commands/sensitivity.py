@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway import settings as settings_
-from gateway.commands.backtest import pages, part_of
+from gateway.backtests.traffic import pages, part_of
 from gateway.commands.remote import print_json
 from gateway.commands.rerate import day
 from gateway.lanes.traffic import place_of

@@ -74,11 +74,12 @@ def normalize(memory: Memory, view: View) -> Normalized:
     changes: list[Change] = []
     if subscription(view.headers):
         return Normalized(view.body, view.spans, view.parts, [_left("all", "", "a subscription client's")])
-    session = memory.session(view)
+    session, talk = memory.session(view), view.talk
     level = LEVELS.index(session.level)
     for least, each in PASSES:
         if level >= LEVELS.index(least) and view.switches.get(each.__name__, True):
             view = _run(each, memory, session, view, changes)
+    memory.tell(talk.id, session)
     return Normalized(view.body, view.spans, view.parts, changes)
 
 

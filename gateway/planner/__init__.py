@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
 
 import msgspec
 
@@ -117,7 +119,7 @@ class Planner:
             rates = replace(rates, writes=rates.writes[:1], automatic_read=None)
         if rules.mark is None and rules.lifetime_field is None:
             return self._together(page, backend, rules, rates, base)
-        client, app = (asker.domain, asker.client, backend.model), str(page.keys[0])
+        client, app = _name_of(asker, backend.model), str(page.keys[0])
         came = self.reuse.came(page.keys, now_us) if first else Came()
         held = self.held.deepest(backend.pool, page.keys, now_us)
         under_way = max(came.deepest, held) >= page.opening
@@ -210,6 +212,13 @@ class Planner:
         plain = self.rates_of(backend.provider, backend.model, backend.tier) if rules.automatic_read else None
         automatic = plain["cached"] / unit if plain and "cached" in plain else None
         return Rates(row["cached"] / unit, known, automatic, unit / 1e12)
+
+
+@lru_cache(4_096)
+def _name_of(asker: Asker, model: str) -> tuple[str, ...]:
+    """A client in a name that may be told to other processes."""
+    named = "\0".join((asker.domain, asker.client, model)).encode("utf-8", "replace")
+    return (blake2b(named, digest_size=8).hexdigest(),)
 
 
 def _came_often(place: Place, came: Came) -> bool:

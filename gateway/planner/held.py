@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 
 
 class Seen:
@@ -33,37 +35,63 @@ class Held:
 
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
-        self._until: OrderedDict[tuple[str, int], tuple[int, float]] = OrderedDict()
+        self._until: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        """Name of a prefix in a pool -> when it is gone (0: it was not there), how long it lives after each use."""
+        self.fresh: dict[int, tuple[int, float]] | None = None
 
     def __len__(self) -> int:
         return len(self._until)
 
     def deepest(self, pool: str, keys: Sequence[int], now_us: int) -> int:
         """Index of the longest of these prefixes that is still stored; -1: none."""
+        root = _root(pool)
         for index in range(len(keys) - 1, -1, -1):
-            known = self._until.get((pool, keys[index]))
+            known = self._until.get(keys[index] ^ root)
             if known is not None and known[0] > now_us:
                 return index
         return -1
 
     def has(self, pool: str, key: int, now_us: int) -> bool:
-        known = self._until.get((pool, key))
+        known = self._until.get(key ^ _root(pool))
         return known is not None and known[0] > now_us
 
     def life_s(self, pool: str, key: int) -> float:
         """How long a stored prefix lives after each use; 0: it is not known."""
-        known = self._until.get((pool, key))
+        known = self._until.get(key ^ _root(pool))
         return 0.0 if known is None else known[1]
 
     def store(self, pool: str, key: int, now_us: int, life_s: float) -> None:
         """It was written, or read: its own lifetime starts again, and `life_s` is that of one which is new."""
-        known = self._until.pop((pool, key), None)
+        name = key ^ _root(pool)
+        known = self._until.get(name)
         if known is not None and known[0] > now_us:
             life_s = known[1]
-        self._until[pool, key] = (now_us + int(life_s * 1e6), life_s)
-        if len(self._until) > self._most:
-            self._until.popitem(last=False)
+        self._put(name, (now_us + int(life_s * 1e6), life_s))
+        if self.fresh is not None:
+            self.fresh[name] = self._until[name]
 
     def forget(self, pool: str, key: int) -> None:
         """The provider did not have it, whatever we thought."""
-        self._until.pop((pool, key), None)
+        name = key ^ _root(pool)
+        self._until.pop(name, None)
+        if self.fresh is not None:
+            self.fresh[name] = (0, 0.0)
+
+    def take(self, pairs: Iterable[tuple[int, tuple[int, float]]]) -> None:
+        """What another process had stored, or did not find."""
+        for name, known in pairs:
+            if not known[0]:
+                self._until.pop(name, None)
+            elif known[0] > self._until.get(name, (0, 0.0))[0]:
+                self._put(name, known)
+
+    def _put(self, name: int, known: tuple[int, float]) -> None:
+        self._until[name] = known
+        self._until.move_to_end(name)
+        if len(self._until) > self._most:
+            self._until.popitem(last=False)
+
+
+@lru_cache(1_024)
+def _root(pool: str) -> int:
+    return int.from_bytes(blake2b(pool.encode("utf-8", "replace"), digest_size=8).digest()) >> 4

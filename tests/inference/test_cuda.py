@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
-from inference import server
 from inference.attention import Span
 from inference.cache import Heads
 from inference.cuda import CudaLlama, PagedAttention, PagedCache, Replay
 from inference.engine import Ask, Engine
+from inference.linear import KindUnavailable
+from inference.loading import load_model
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Limits
 from inference.weights import TensorWeights
@@ -103,6 +104,7 @@ def test_without_a_gpu_it_says_so() -> None:
     """A device that is not there is a named error."""
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(RuntimeError, match="no such GPU"):
-        server._on_gpu(CONFIG, TensorWeights(tensors()), torch.device("cuda:0"))
+    for name, why in (("cuda:0", "no such GPU"), ("mps:0", "no such GPU"), ("abacus", "abacus")):
+        with pytest.raises(KindUnavailable, match=why):
+            load_model(CONFIG, TensorWeights(tensors()), device=name)
     assert model("fp32").device == CPU

@@ -88,6 +88,7 @@ def test_the_fast_lane_says_what_the_standard_lane_says(chance: random.Random, d
     """Same prompt, same seed: same tokens, for n-grams, for junk and for drafts that are mostly right, beside others."""
     if not model("auto").exact:
         pytest.skip("kernels are not exact on this machine, and /health says so")
+    chance = random.Random(chance.getrandbits(32))  # hypothesis' own stops the thread that draws too much from it
     sampling = Sampling(temperature=temperature, seed=5, logprobs=0)
     prompts = _prompts(chance, 3, 120)
     with _engine("auto") as engine:
