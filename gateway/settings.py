@@ -119,8 +119,8 @@ class BackendSettings(_Part):
     key: Reference | None = Field(None, description="where its API key is: env:NAME or file:PATH")
     accounts: dict[Annotated[str, Field(pattern=NAME)], AccountSettings] = Field(
         default_factory=dict,
-        description="several keys or regions instead of one `key`: each is a backend of its own, NAME-ACCOUNT, and a conversation "
-        "stays where its prefix is cached",
+        description="several keys or regions instead of one `key`: each is a backend of its own, NAME-ACCOUNT, and a"
+        " conversation stays where its prefix is cached",
     )
     key_header: str | None = Field(
         None, pattern=r"^[a-z0-9-]+$", description="header with the key; default: authorization, x-api-key for anthropic"
