@@ -119,8 +119,8 @@ class BackendSettings(_Part):
     key: Reference | None = Field(None, description="where its API key is: env:NAME or file:PATH")
     accounts: dict[Annotated[str, Field(pattern=NAME)], AccountSettings] = Field(
         default_factory=dict,
-        description="several keys or regions instead of one `key`: each is a backend of its own, NAME-ACCOUNT, and a conversation "
-        "stays where its prefix is cached",
+        description="several keys or regions instead of one `key`: each is a backend of its own, NAME-ACCOUNT, and a"
+        " conversation stays where its prefix is cached",
     )
     key_header: str | None = Field(
         None, pattern=r"^[a-z0-9-]+$", description="header with the key; default: authorization, x-api-key for anthropic"
@@ -307,7 +307,7 @@ class File(_Part):
         8, ge=1, le=4_096, description="memory of what is known of parts of prompts that were sent before, oldest out first"
     )
     known_turns_mb: int = Field(
-        default=16, ge=0, le=65_536, description="memory for the latest bodies, so that a turn is read from where it goes on; 0: none"
+        16, ge=0, le=65_536, description="memory for the latest bodies: a turn is read from where it goes on; 0: none"
     )
     share_text: bool = Field(
         False,
