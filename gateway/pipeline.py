@@ -428,7 +428,7 @@ def _ask(
 def _number(text: str | None) -> float | None:
     if text is None:
         return None
-    if not text.isdigit() or not 0 < int(text) <= 86_400_000:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 86_400_000:
         raise BadRequest("x-tollway-deadline-ms must be a whole number of milliseconds, at most a day")
     return float(text)
 
