@@ -23,6 +23,7 @@ from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.counting import Counting
+from gateway.dialects import beginnings
 from gateway.dialects.blocks import KNOWN
 from gateway.first_keys import pepper_of
 from gateway.holds import Holds
@@ -173,6 +174,7 @@ async def _services(
         services = await _made(settings, policies, book, transport or WireTransport(), stores, pepper, seat)
         sys.setswitchinterval(_SWITCH_S)
         KNOWN.resize(settings.known_parts_mb << 20)
+        beginnings.KNOWN.resize(settings.known_turns_mb << 20)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
         services.metrics.in_flight = lambda: services.admission.in_flight

@@ -306,6 +306,9 @@ class File(_Part):
     known_parts_mb: int = Field(
         8, ge=1, le=4_096, description="memory of what is known of parts of prompts that were sent before, oldest out first"
     )
+    known_turns_mb: int = Field(
+        16, ge=0, le=65_536, description="memory for the latest bodies: a turn is read from where it goes on; 0: none"
+    )
     share_text: bool = Field(
         False,
         description="replicas tell each other, through Redis, the tool lists and volatile lines of prompts that normalizing"
@@ -368,6 +371,7 @@ class Settings(BaseModel):
     max_retry_wait_ms: float
     prefix_index_mb: int = 64
     known_parts_mb: int = 8
+    known_turns_mb: int = 16
     share_text: bool = False
     explain_mb: int = 32
     keepalive_ms: float
@@ -421,6 +425,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         max_retry_wait_ms=file.max_retry_wait_ms,
         prefix_index_mb=file.prefix_index_mb,
         known_parts_mb=file.known_parts_mb,
+        known_turns_mb=file.known_turns_mb,
         share_text=file.share_text,
         explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,

@@ -59,8 +59,12 @@ class Beginnings:
     """One per process: what it holds are facts about bytes."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._most = max_bytes
         self.clear()
+        self.resize(max_bytes)
+
+    def resize(self, max_bytes: int) -> None:
+        """0: nothing is kept."""
+        self._most = max_bytes
 
     def clear(self) -> None:
         """Forgets all."""
@@ -85,7 +89,7 @@ class Beginnings:
         place it takes."""
         listed = parts[field]
         end = listed[-2].end if len(listed) > 2 else 0
-        if not _LEAST_BYTES <= end <= _MOST_BYTES or (before is not None and end <= len(before.text)):
+        if not _LEAST_BYTES <= end <= min(_MOST_BYTES, self._most) or (before is not None and end <= len(before.text)):
             return
         first = dict[str, Span]()
         for name, place in places.items():
