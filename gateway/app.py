@@ -23,6 +23,7 @@ from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.counting import Counting
+from gateway.dialects import beginnings
 from gateway.dialects.blocks import KNOWN
 from gateway.first_keys import pepper_of
 from gateway.holds import Holds
@@ -43,6 +44,7 @@ from gateway.services import Services
 from gateway.settings import Settings
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
+from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.watched import StatusJob
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
@@ -112,6 +114,7 @@ class Gateway:
     def _open(self, services: Services) -> None:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
+        services.warmer.serve = pipeline.serve
         passage = Passage(services, holds).serve
         if self._settings.queue is not None:
             from gateway.batches import Queue  # only where there is one
@@ -171,6 +174,7 @@ async def _services(
         services = await _made(settings, policies, book, transport or WireTransport(), stores, pepper, seat)
         sys.setswitchinterval(_SWITCH_S)
         KNOWN.resize(settings.known_parts_mb << 20)
+        beginnings.KNOWN.resize(settings.known_turns_mb << 20)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
         services.metrics.in_flight = lambda: services.admission.in_flight
@@ -213,6 +217,7 @@ async def _made(
         planner=Planner(caching.rates_of(book)),
         index=index,
         kv=kv,
+        warmer=Warmer(lambda team: policies.current.for_team(team)),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
         house=stores.house,
@@ -225,7 +230,7 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
-    for job in (services.stored, services.progress, services.watch, services.live):
+    for job in (services.stored, services.progress, services.watch, services.live, services.warmer):
         job.start()
         running.push_async_callback(job.close)
     status = StatusJob(services, stores.status)

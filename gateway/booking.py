@@ -265,6 +265,8 @@ class Booking(msgspec.Struct, kw_only=True):
                 )
             )  # fmt: skip
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
+            if self.planned is not None and self.planned.warm is not None:
+                via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)

@@ -18,6 +18,9 @@ from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rul
 from gateway.prefix.chain import Chain, chain
 from router_policies.rules import Klass, Policy
 
+KEEP_WARM = "keep_warm"
+"""Client of the calls that only keep a prefix from expiring."""
+
 
 def rates_of(book: PriceBook) -> RatesOf:
     """The price row in force now, base band."""
@@ -35,9 +38,9 @@ def plan(
 ) -> Planned | None:
     """What the attempt should set; None: nothing. `render` gives the body that a backend of another dialect gets."""
     rules, cache, team = rules_of(target.provider, model, target.dialect), policy.cache, call.tenant.team
-    if rules is None or not cache.plan or not links.keys or subscription(call.headers):
+    if rules is None or len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
         return None
-    if len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
+    if not cache.plan or not links.keys or subscription(call.headers):
         return None
     session = bytes.fromhex(links.session)
     held = levers.held("cache", team, session, cache.hold_out)
@@ -56,10 +59,16 @@ def plan(
     )  # fmt: skip
     tier = target.set_fields.get("service_tier") or target.priced_as
     backend = Backend(target.provider, model, tier, target.pool)
-    planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first)
-    if planned is None or not arms:
-        return planned
-    return replace(planned, receipts=[*arms, *planned.receipts])
+    planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first and not quiet(call))
+    if planned is None:
+        return None
+    warm = planned.warm if cache.keep_warm_usd_per_day else None
+    return replace(planned, receipts=[*arms, *planned.receipts], warm=warm) if arms or warm is not planned.warm else planned
+
+
+def quiet(call: Call) -> bool:
+    """Whether a call only keeps a prefix warm: nothing is learnt from it about when prefixes are asked for."""
+    return call.client == KEEP_WARM
 
 
 @asynccontextmanager

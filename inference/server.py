@@ -128,10 +128,15 @@ def load(options: argparse.Namespace) -> Served:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process, once what is not needed any more has gone; 0 where the system does not say."""
+    """Memory of this process's own (no files), once what is not needed any more has gone; 0 where the system does not say."""
     gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
     statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
+    if not statm.exists():
+        return 0
+    _, resident, files, *_ = map(int, statm.read_text().split())
+    return (resident - files) * mmap.PAGESIZE
 
 
 def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:

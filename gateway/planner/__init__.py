@@ -24,8 +24,8 @@ from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
-from gateway.planner.reuse import Came, ReuseBook
-from gateway.planner.values import Asker, Backend, Planned, Stored
+from gateway.planner.reuse import Came, Chance, ReuseBook
+from gateway.planner.values import Asker, Backend, Planned, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
 
@@ -174,7 +174,12 @@ class Planner:
             reached = [n for n, each in enumerate(found) if each.part <= max(own.parts)]
             choice = replace(choice, last=max(choice.last, *reached[-1:]))
             base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in own.parts])
-        return at_marks(page, found, stored, choice, held_place, reach, rules, base, own)
+        planned = at_marks(page, found, stored, choice, held_place, reach, rules, base, own)
+        if rules.silent and planned.stored:
+            chance = self.reuse.chance(end_kind, client, app, sizes[-1])
+            surer = tokens[held_place] if held_long else 0
+            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
+        return planned
 
     def _odds(self, kind: str, client: tuple[str, ...], app: str, tokens: int, lives: Sequence[float]) -> Odds:
         chance = self.reuse.chance(kind, client, app, tokens)
@@ -212,6 +217,15 @@ class Planner:
         plain = self.rates_of(backend.provider, backend.model, backend.tier) if rules.automatic_read else None
         automatic = plain["cached"] / unit if plain and "cached" in plain else None
         return Rates(row["cached"] / unit, known, automatic, unit / 1e12)
+
+
+def _warm(stored: Sequence[Stored], surer: int, lives: Sequence[float], rates: Rates, chance: Chance) -> Warm:
+    """What is at stake when the end of a prompt expires: all of it, but for what lives longer (of what is held, `surer`)."""
+    last = stored[-1]
+    n = lives.index(last.life_s) if last.life_s in lives else 0
+    longer = max([surer if n == 0 else 0, *[each.tokens for each in stored if each.life_s > last.life_s]])
+    saved = max(last.tokens - longer, 0) * (rates.writes[n] - rates.read) * rates.input_usd
+    return Warm(last.life_s, last.tokens * rates.read * rates.input_usd, saved, chance)
 
 
 @lru_cache(4_096)

@@ -38,6 +38,15 @@ class Chance:
         """The chance that it comes again within one of `EDGES_S`."""
         return self.within_s[EDGES_S.index(seconds)]
 
+    def by(self, seconds: float) -> float:
+        """The same for any time, evenly in between."""
+        before_s, before = 0.0, 0.0
+        for edge_s, chance in zip(EDGES_S, self.within_s, strict=True):
+            if seconds <= edge_s:
+                return before + (chance - before) * (seconds - before_s) / (edge_s - before_s)
+            before_s, before = edge_s, chance
+        return before
+
     @property
     def ever(self) -> float:
         """The chance that it comes again at all."""
