@@ -138,7 +138,7 @@ class Pipeline:
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
         via, team, pools = self._via, call.tenant.team, dict[str, int]()
-        short = len(call.body) < LEAST_TOKENS  # a token has a byte at least
+        short = len(lanes) < 2 and len(call.body) < LEAST_TOKENS  # nothing to choose, and a token has a byte at least
         for lane in lanes:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt

@@ -48,7 +48,7 @@ def train(config: Path, since: str | None, until: str | None, held_out: int, as_
     the days held out.
     """
     try:
-        settings = settings_.load(config)
+        settings = settings_.load(config, secrets=False)
         reports = connect(settings.database_url)
         try:
             calls = list(labelled(pages(reports, part_of(since, until))))
