@@ -23,10 +23,12 @@ from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.counting import Counting
+from gateway.dialects import beginnings
 from gateway.dialects.blocks import KNOWN
 from gateway.first_keys import pepper_of
 from gateway.holds import Holds
 from gateway.idempotency import Idempotency
+from gateway.lanes.trial import Trials
 from gateway.ledger import reports
 from gateway.metering import prices
 from gateway.metrics import Metrics
@@ -173,6 +175,7 @@ async def _services(
         services = await _made(settings, policies, book, transport or WireTransport(), stores, pepper, seat)
         sys.setswitchinterval(_SWITCH_S)
         KNOWN.resize(settings.known_parts_mb << 20)
+        beginnings.KNOWN.resize(settings.known_turns_mb << 20)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
         services.metrics.in_flight = lambda: services.admission.in_flight
@@ -218,6 +221,7 @@ async def _made(
         warmer=Warmer(lambda team: policies.current.for_team(team)),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
+        trials=Trials(settings.data / "rolled_back.json"),
         house=stores.house,
         admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
     )
@@ -245,6 +249,7 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
     """Through Redis with all replicas, and through the house with the other workers what is not to travel so far."""
     settings, shared = services.settings, topics(services.index, services.planner, services.forms)
     shared.append(Topic("lanes", LaneNews(services.fleet), tuple[str, News]))
+    shared.append(Topic("roll-backs", services.trials, tuple[str, str]))
     far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)

@@ -38,9 +38,9 @@ def plan(
 ) -> Planned | None:
     """What the attempt should set; None: nothing. `render` gives the body that a backend of another dialect gets."""
     rules, cache, team = rules_of(target.provider, model, target.dialect), policy.cache, call.tenant.team
-    if rules is None or not cache.plan or not links.keys or subscription(call.headers):
+    if rules is None or len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
         return None
-    if len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
+    if not cache.plan or not links.keys or subscription(call.headers):
         return None
     session = bytes.fromhex(links.session)
     held = levers.held("cache", team, session, cache.hold_out)

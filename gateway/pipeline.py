@@ -138,7 +138,7 @@ class Pipeline:
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
         via, team, pools = self._via, call.tenant.team, dict[str, int]()
-        short = len(call.body) < LEAST_TOKENS  # a token has a byte at least
+        short = len(lanes) < 2 and len(call.body) < LEAST_TOKENS  # nothing to choose, and a token has a byte at least
         for lane in lanes:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
@@ -291,7 +291,7 @@ class Pipeline:
     async def _attempt(
         self, plan: Plan, policy: Policy, ranked: Ranked, number: int, client: Client, deadline: float | None
     ) -> None:
-        via, target = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect)
+        via, target, model = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect), ranked.upstream_model
         predicted = plan.cached[ranked.lane.key]
         booking = Booking(
             plan=plan, via=via, number=number, id=f"{plan.call.id}-{number}", ranked=ranked, target=target,
@@ -301,11 +301,11 @@ class Pipeline:
         if via.live.watches or target.cache_salt:
             booking.target = target = via.live.prepare(target, self._intent(plan, target), set_fields)
         if plan.output_cap is not None:
-            set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = plan.output_cap
+            set_fields[dialects.limit_field(target.dialect, model)] = plan.output_cap
         attempt = Attempt(
             call=plan.call,
             target=target,
-            upstream_model=ranked.upstream_model,
+            upstream_model=model,
             set_fields=set_fields,
             settle=client.settling(booking.settle) if isinstance(client, Side) else booking.settle,
             headers=_answer_headers(plan, ranked),
@@ -316,7 +316,7 @@ class Pipeline:
         if target.data_only:
             media.check(plan.call.body, plan.parts)
         booking.planned = caching.plan(
-            via.planner, policy, plan.call, plan.parts, plan.chain, target, ranked.upstream_model,
+            via.planner, policy, plan.call, plan.parts, plan.chain, target, model,
             render=attempt.request, first=number == 1,
         )  # fmt: skip
         if booking.planned is None:
@@ -428,7 +428,7 @@ def _ask(
 def _number(text: str | None) -> float | None:
     if text is None:
         return None
-    if not text.isdigit() or not 0 < int(text) <= 86_400_000:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 86_400_000:
         raise BadRequest("x-tollway-deadline-ms must be a whole number of milliseconds, at most a day")
     return float(text)
 

@@ -48,6 +48,8 @@ _message = msgspec.json.Decoder(_Message).decode
 def check(body: bytes, parts: Sequence[Part]) -> None:
     """Raises `UrlNotAllowed` if a part of the prompt names anything but `data:` to be fetched."""
     for part in parts:
+        if part.block.content_fetches is False and part.field == "messages":
+            continue
         if part.field in _SAID and (_content_fetches(body, part) if part.field == "messages" else _fetches(body, part)):
             text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"
             raise UrlNotAllowed(text, param="messages")

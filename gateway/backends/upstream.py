@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
+from math import isfinite
 
 import httpx
 
@@ -213,7 +214,8 @@ def retry_after_s(answer: Answer) -> float | None:
     """What the backend says about when to come back: milliseconds, seconds or a date."""
     for name, unit_s in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
         with suppress(ValueError):
-            return max(float(header(answer, name)) * unit_s, 0.0)
+            wait_s = float(header(answer, name)) * unit_s
+            return max(wait_s, 0.0) if isfinite(wait_s) else None
     with suppress(ValueError):
         return max(parsedate_to_datetime(header(answer, b"retry-after")).timestamp() - time.time(), 0.0)
     return None
@@ -221,7 +223,7 @@ def retry_after_s(answer: Answer) -> float | None:
 
 def _bounded_wait(answer: Answer, value: bytes) -> bytes:
     wait_s = retry_after_s(answer)
-    plain = value.isdigit() and wait_s is not None and wait_s <= _MAX_RETRY_AFTER_S
+    plain = value.isascii() and value.isdigit() and wait_s is not None and wait_s <= _MAX_RETRY_AFTER_S
     return value if plain else b"%d" % min(max(round(wait_s or 1), 1), _MAX_RETRY_AFTER_S)
 
 

@@ -94,6 +94,7 @@ PREFIX_SETTINGS: Mapping[str, tuple[str, ...]] = {
 _ORDER = {name: (*PREFIX_SETTINGS.get(name, ()), *spoken.PROMPT_FIELDS) for name, spoken in DIALECTS.items()}
 TRANSLATED = (openai_chat.NAME, openai_responses.NAME, anthropic_messages.NAME)
 """Those that can be translated to each other, the one that is tried first in front."""
+_FORBIDDEN = frozenset(FORBIDDEN)
 PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.items()}
 
 
@@ -109,10 +110,13 @@ def request(
     """The body for the backend. `set_fields` are in the backend's words; None takes a field out. `sketch` must be of `body`."""
     if client != upstream:
         return translated_request(DIALECTS[client], DIALECTS[upstream], body, model, set_fields)
+    asks = ask_usage and sketch.stream and not sketch.wants_usage
+    if not (set_fields or asks) and model == sketch.model and _FORBIDDEN.isdisjoint(sketch.spans):
+        return body
     fields = {name: msgspec.json.encode(value) for name, value in set_fields.items() if value is not None}
     if model != sketch.model:
         fields["model"] = msgspec.json.encode(model)
-    if ask_usage and sketch.stream and not sketch.wants_usage:
+    if asks:
         asked = DIALECTS[client].usage_asked(body, sketch.spans)
         if asked is not None:
             fields["stream_options"] = asked

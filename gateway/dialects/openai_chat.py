@@ -97,7 +97,8 @@ def look(body: bytes) -> Observed:
     """What a whole answer says of itself. Raises Malformed."""
     document = document_of(body)
     raw = openai_usage.find(document)
-    first = next(openai_tap.choices(document), None)
+    choices = document.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     return Observed(
         usage=None if raw is None else usage(raw),
         served_model=document.get("model") or None,

@@ -69,9 +69,10 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
 class Spread(NamedTuple):
     """`spans` of a body, the elements of each list among its values, and the values: lists and objects of raw ones."""
 
-    places: dict[str, Span]
+    places: Spans
     lists: dict[str, list[Element]]
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] | None
+    """None: not decoded."""
 
 
 def spread(body: bytes) -> Spread | None:

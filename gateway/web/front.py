@@ -104,12 +104,12 @@ class Front:
         """Reads a head, before any of the body is. Raises `GatewayError`."""
         head = heads.read(raw_headers)
         headers = head.headers
-        if "upgrade" in headers:
+        if headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
         if method != "POST":
             raise MethodNotAllowed(f"{path} takes POST")
         length = headers.get("content-length", "")
-        visit = self.enter_again(path, head, int(length) if length.isdigit() else None)
+        visit = self.enter_again(path, head, _whole(length))
         kind = headers.get("content-type", "application/json")
         if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
             raise UnsupportedMedia("send the request as application/json")
@@ -208,7 +208,7 @@ class Front:
         query, key = _query(scope["query_string"].decode("latin-1"))
         tenant = self._keys.tenant(head.key or key, at_us)
         length = head.headers.get("content-length", "")
-        body = await client.body(self.max_body_bytes, int(length) if length.isdigit() else None)
+        body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
         visit = Visit("other", scope["path"], head, tenant, at_us, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
@@ -220,6 +220,10 @@ def _turned_away(dialect: str, text: str, retry_after_s: float | None) -> tuple[
     """Made once: of all answers this one has to cost the least."""
     error = Overloaded(text, retry_after_s=retry_after_s)
     return error.status, error_headers(error), dialects.render_error(dialect, error)
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 async def refuse_upgrade(receive: Receive, send: Send) -> None:

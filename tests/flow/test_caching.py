@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,3 +154,22 @@ def test_nobody_waits_where_the_policy_says_so(gateway: Gateway, providers: Prov
     gateway.key("impatient")
     seen = burst(gateway, providers, "anthropic", bodies, "impatient")
     assert [each.used.read for each in seen if each.used is not None] == [0] * 4
+
+
+def test_a_conversation_stays_with_the_account_that_has_its_prefix(providers: Providers, tmp_path: Path) -> None:
+    """Two keys of one provider are two caches: turns go where the first went, and many conversations use both."""
+    each = PROVIDERS["anthropic"]
+    (tmp_path / "second").write_text("sk-second")
+    accounts = {"first": {"key": "env:PROVIDER_KEY"}, "second": {"key": "file:second"}}
+    backend = {"dialect": each.wire, "url": providers.url("anthropic"), "provider": each.priced_as, "accounts": accounts,
+               "models": {"anthropic-model": each.model}}  # fmt: skip
+    used: dict[str, set[str]] = {}
+    with Gateway(tmp_path, {"backends": {"claude": backend}}, {"planned": ALWAYS}) as running:
+        for turn in range(3):
+            for n in range(12):
+                call, seen = ask(running, providers, "anthropic", talk(f"account {n}", turn, system=f"{n} {LONG}"))
+                assert seen.used is not None
+                assert bool(seen.used.read) == bool(turn)
+                used.setdefault(f"{n}", set()).add(call["attempts"][0]["backend"])
+    assert all(len(backends) == 1 for backends in used.values())
+    assert set.union(*used.values()) == {"claude-first", "claude-second"}

@@ -118,6 +118,7 @@ class World:
         await life.die()
         self.servers.dead = False
         self.disk = Disk(fresh, self.chance)
+        self.disk.has_all()
         self.servers.open = 0
         answered = {reader.call_id for reader in self.readers if reader.whole_s is not None and reader.status == 200}
         await self.begin()
