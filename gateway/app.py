@@ -122,7 +122,7 @@ class Gateway:
 
             self.queue = Queue(services, pipeline, holds, self._settings.queue, passage)
         pass_on = passage if self.queue is None else self.queue.serve
-        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, services.admission, pipeline.patient)
+        servers = Servers(pipeline.serve, Counting(services, pipeline.planning).serve, pass_on, services.admission, pipeline.patient)
         services.admission.start()
         self.services = services
         self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)
