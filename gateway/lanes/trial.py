@@ -111,19 +111,20 @@ class Trials:
             return None
         pair = policies.for_team(team).version, candidate.version
         counted = self._pairs.get(team) == pair
-        sides = [self._sides[team, version] if counted else Side() for version in pair]
+        live, canary = (self._sides[team, version] if counted else Side() for version in pair)
         return {
             "mode": candidate.mode, "file": Path(candidate.file).name, "version": candidate.version,
             "rolled_back": self.rolled_back.get(candidate.version),
             **({} if candidate.mode == "shadow" else {"share": candidate.canary.share}),
-            **{name: {"calls": side.calls, "missed": side.missed} for name, side in zip(("live", "canary"), sides, strict=True)},
+            "live": {"calls": live.calls, "missed": live.missed}, "canary": {"calls": canary.calls, "missed": canary.missed},
         }  # fmt: skip
 
     def _roll_back(self, version: str, why: str) -> None:
         self.rolled_back[version] = why
         if self._kept is not None:
+            latest = dict(list(self.rolled_back.items())[-_MOST_KEPT:])
             try:
-                self._kept.write_text(json.dumps(dict(list(self.rolled_back.items())[-_MOST_KEPT:]), indent=1), encoding="utf-8")
+                self._kept.write_text(json.dumps(latest, indent=1), encoding="utf-8")
             except OSError as error:
                 _log.warning("the roll-back holds until the next start only: %s: %s", self._kept, error.strerror)
 
