@@ -14,6 +14,8 @@ WITHOUT = {
     "gateway/app.py": "each test in tests/flow starts it",
     "gateway/audit.py": "tests/flow/test_roles.py reads the trail",
     "gateway/attempt.py": "tests/flow/test_faults.py is its table",
+    "gateway/batches/collected.py": "tests/batches/test_worker.py", "gateway/batches/handover.py": "tests/batches/test_worker.py",
+    "gateway/batches/pacing.py": "tests/batches/test_worker.py", "gateway/batches/ready.py": "tests/batches/test_worker.py",
     "gateway/booking.py": "tests/flow/test_faults.py looks at what it books",
     "gateway/caching.py": "tests/flow/test_caching.py",
     "gateway/cli.py": "names the commands, which have their own",
