@@ -17,6 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.planner.answers import Answers
 from gateway.planner.asking import Own, at_marks, clients_own, for_lifetime
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Odds, Rates, Segment, least
@@ -51,6 +52,7 @@ class Planner:
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
+    answers: Answers = field(default_factory=Answers)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
 
     def plan(self, page: Page, asker: Asker, backend: Backend, now_us: int, *, first: bool = True) -> Planned | None:
