@@ -19,14 +19,16 @@ import click
 import psutil
 import torch
 
+from inference.ask import Ask
 from inference.attention import Span
 from inference.blocks import BLOCK
 from inference.cache import KV_FORMS
-from inference.engine import Ask, Engine
+from inference.engine import Engine
 from inference.gguf import read_gguf
 from inference.loading import load_model
 from inference.model import Batch, Model
 from inference.spill import DiskStore
+from inference.storage import Storage
 from inference.tokenizer import Tokenizer
 from inference.weights import GGUFWeights, bundled_model, read_config
 
@@ -93,7 +95,7 @@ def _logits(model: Model, ids: list[int], form: str) -> torch.Tensor:
 
 def _spill(model: Model, words: Tokenizer, tokens: int, threads: int) -> dict[str, float]:
     """First token of one prompt: computed, found in the cache, read back after others had pushed it out."""
-    engine = Engine(model, words, kv_tokens=tokens + 64, threads=threads, spill_mib=256)
+    engine = Engine(model, words, Storage(model, tokens + 64, spill_mib=256), threads=threads)
     engine.start()
     chance = torch.Generator().manual_seed(1)
     prompts = [torch.randint(100, 20_000, (tokens,), generator=chance).tolist() for _ in range(3)]
@@ -102,10 +104,10 @@ def _spill(model: Model, words: Tokenizer, tokens: int, threads: int) -> dict[st
         cached = _first_token_s(engine, prompts[0])
         for other in prompts[1:]:
             _first_token_s(engine, other)
-        assert engine.spill is not None
-        before = engine.spill.restored
+        assert engine.storage.spill is not None
+        before = engine.storage.spill.restored
         back = _first_token_s(engine, prompts[0])
-        blocks = engine.spill.restored - before
+        blocks = engine.storage.spill.restored - before
     finally:
         engine.stop()
     write_ms, read_ms = _moves_ms(engine)
@@ -118,7 +120,7 @@ def _spill(model: Model, words: Tokenizer, tokens: int, threads: int) -> dict[st
 
 def _moves_ms(engine: Engine, blocks: int = 200) -> tuple[float, float]:
     """Milliseconds to write a block of the cache to the store and to read it back."""
-    cache, took = engine.cache, [0.0, 0.0]
+    cache, took = engine.storage.cache, [0.0, 0.0]
     store = DiskStore(blocks, cache.block_bytes)
     for slot in range(blocks):
         start = time.perf_counter()
@@ -132,12 +134,12 @@ def _moves_ms(engine: Engine, blocks: int = 200) -> tuple[float, float]:
 
 
 def _memory(model: Model, words: Tokenizer, weights_mib: float, threads: int) -> dict[str, float]:
-    engine = Engine(model, words, kv_tokens=8_192, threads=threads)
+    engine = Engine(model, words, Storage(model, 8_192), threads=threads)
     engine.start()
     try:
         for n in range(4):
             _first_token_s(engine, [100 + n] * 500, most=4)
-        resident, pool = _resident_mib(), engine.cache.block_bytes * engine.scheduler.pool.blocks / 2**20
+        resident, pool = _resident_mib(), engine.storage.bytes / 2**20
     finally:
         engine.stop()
     return {

@@ -135,7 +135,7 @@ def bare(threads: int) -> Run:
             batch.spans.append(Span(len(batch.ids), len(tokens), start, table, decode))
             batch.ids.extend(tokens)
             batch.wanted.extend(range(len(batch.ids) - 1, len(batch.ids)))
-        return model.forward(batch, cache).argmax(-1).tolist()
+        return model.forward(batch, cache).numpy().argmax(-1).tolist()
 
     def run(prompts: list[list[int]], tokens: int) -> Timed:
         start, newest = time.perf_counter(), []

@@ -28,6 +28,7 @@ from gateway.dialects.blocks import KNOWN
 from gateway.first_keys import pepper_of
 from gateway.holds import Holds
 from gateway.idempotency import Idempotency
+from gateway.lanes.trial import Trials
 from gateway.ledger import reports
 from gateway.metering import prices
 from gateway.metrics import Metrics
@@ -220,6 +221,7 @@ async def _made(
         warmer=Warmer(lambda team: policies.current.for_team(team)),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
+        trials=Trials(settings.data / "rolled_back.json"),
         house=stores.house,
         admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
     )
@@ -247,6 +249,7 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
     """Through Redis with all replicas, and through the house with the other workers what is not to travel so far."""
     settings, shared = services.settings, topics(services.index, services.planner, services.forms)
     shared.append(Topic("lanes", LaneNews(services.fleet), tuple[str, News]))
+    shared.append(Topic("roll-backs", services.trials, tuple[str, str]))
     far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
     if settings.redis_url is not None:
         link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)

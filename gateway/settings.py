@@ -385,11 +385,21 @@ class Settings(BaseModel):
     log_level: str
 
 
-def load(path: Path, env: Mapping[str, str] | None = None) -> Settings:
-    """Raises `strict_yaml.BadFile` (file, line, nearest word) or `SettingsError`."""
+def load(path: Path, env: Mapping[str, str] | None = None, *, secrets: bool = True) -> Settings:
+    """`secrets=False`: for who only wants to know what there is, and has no keys. Raises `strict_yaml.BadFile` (file, line,
+    nearest word) or `SettingsError`."""
     if not path.is_file():
         raise SettingsError(f"{path}: there is no such file; `tollway up` needs none, `tollway serve` does")
-    return resolve(strict_yaml.load(path, File), path.parent, os.environ if env is None else env)
+    file = strict_yaml.load(path, File)
+    return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+
+
+def _without_secrets(file: File) -> File:
+    backends = {name: backend.model_copy(update={"key": None}) for name, backend in file.backends.items()}
+    alerts = file.alerts.model_copy(update={"channels": {}})
+    return file.model_copy(
+        update={"backends": backends, "alerts": alerts, "redis_url": None, "admin_key": None, "key_pepper": None}
+    )
 
 
 def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:

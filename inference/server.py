@@ -4,7 +4,6 @@ Prints one line `ready http://host:port` to stdout when it serves; everything el
 """
 
 import argparse
-import asyncio
 import ctypes
 import gc
 import logging
@@ -21,15 +20,17 @@ from typing import Any
 
 import torch
 import uvicorn
+import uvloop
 
 from inference.app import App, Served
 from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
 from inference.draft import DraftModel
 from inference.engine import Engine
-from inference.gguf import BadValue, GGUFError, NotGGUF, Truncated, read_gguf
+from inference.gguf import BadValue, Damaged, GGUFError, NotGGUF, Truncated, read_gguf
 from inference.linear import KINDS, KindUnavailable
 from inference.loading import load_model
+from inference.storage import Storage
 from inference.tokenizer import CHATML, Tokenizer
 from inference.weights import GGUFWeights, ModelConfig, Weights, bundled_model, file_hash, read_config
 
@@ -60,7 +61,7 @@ def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
         App(served), log_level="warning", lifespan="off", timeout_graceful_shutdown=_DRAIN_S, access_log=False
     )
     try:
-        asyncio.run(_Server(config, listener).serve(sockets=[listener]))
+        uvloop.run(_Server(config, listener).serve(sockets=[listener]))
     except KeyboardInterrupt:  # uvicorn raises the signal again once it has shut down
         pass
     finally:
@@ -69,7 +70,7 @@ def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
 
 def _way_out(error: Exception) -> str:
     match error:
-        case Truncated():
+        case Truncated() | Damaged():
             return "The file is damaged or was cut short: fetch it again."
         case NotGGUF():
             return "--model takes a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and safetensors."
@@ -98,30 +99,23 @@ def load(options: argparse.Namespace) -> Served:
     model = load_model(config, weights, options.weights, options.device)
     weights_bytes = _resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
-    engine = Engine(
-        model,
-        tokenizer,
-        identity=f"{options.served_name} {digest}",
-        kv_tokens=options.kv_tokens,
-        kv_dtype=KV_FORMS[options.kv_dtype],
-        threads=options.threads,
-        draft=draft,
-        spill_mib=options.kv_spill_mib,
-        spill_dir=options.kv_spill_dir,
-    )
-    cache_bytes = engine.cache.block_bytes * engine.scheduler.pool.blocks
+    storage = Storage(
+        model, options.kv_tokens, KV_FORMS[options.kv_dtype], identity=f"{options.served_name} {digest}",
+        spill_mib=options.kv_spill_mib, spill_dir=options.kv_spill_dir,
+    )  # fmt: skip
+    engine = Engine(model, tokenizer, storage, threads=options.threads, draft=draft)
     facts: dict[str, Any] = {
         "weights": model.kind,
         "weights_bytes": weights_bytes,
         "exact": model.exact,
         "kernels": model.report,
         "threads": options.threads,
-        "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": cache_bytes},
+        "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": storage.bytes},
         "kv_spill_mib": options.kv_spill_mib,
         "load_seconds": round(time.monotonic() - start, 2),
     }
     log.info("loaded %s: %s", path.name, facts)
-    log.info("the cache takes up to %.2f GiB as it fills", cache_bytes / (1 << 30))
+    log.info("the cache takes up to %.2f GiB as it fills", storage.bytes / (1 << 30))
     if not model.exact:
         log.warning("kernels here are not exact: a batch or a draft may change a near tie in an answer")
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)

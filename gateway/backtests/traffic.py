@@ -1,7 +1,6 @@
 """What is replayed: trace files or a part of the ledger, and the lanes it meets."""
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -17,7 +16,6 @@ from gateway.metering import prices
 from router_policies.menus import menu
 from router_policies.simulate import Reality, Recorded
 from router_policies.traces import Mix, merged, read
-from router_policies.types import Rates
 
 _SAMPLE_ENTRIES = 50_000
 """Entries from which lanes' speeds are learnt."""
@@ -60,19 +58,13 @@ class Traffic:
         """Those of the settings, as fast as the ledger shows them; without settings an example menu."""
         if self.config is None:
             return menu([self.model])
-        settings = settings_.load(self.config)
-        book, now_us = prices.load(settings.prices), time.time_ns() // 1_000
-
-        def rates_of(provider: str, model: str, tier: str | None) -> Rates:
-            found = book.rates(provider, model, tier, now_us)
-            return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
-
+        settings = settings_.load(self.config, secrets=False)
         seen = () if self.traces else islice(self._entries(), _SAMPLE_ENTRIES)
-        return history.lanes(settings, rates_of, seen)
+        return history.lanes(settings, history.rates_now(prices.load(settings.prices)), seen)
 
     def _entries(self) -> Iterator[Entry]:
         assert self.config is not None
-        reports = connect(settings_.load(self.config).database_url)
+        reports = connect(settings_.load(self.config, secrets=False).database_url)
         try:
             yield from pages(reports, part_of(self.since, self.until))
         finally:
