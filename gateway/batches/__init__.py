@@ -1,7 +1,7 @@
 """Batches in OpenAI's shape, served by a durable queue: `/v1/files` and `/v1/batches`, where `queue:` is set.
 
-`book.py` keeps them on disk, `desk.py` answers clients, `worker.py` decides which call goes when, `jobs.py` speaks the
-providers' own batch APIs. What each call costs is in the ledger as ever.
+`book.py` keeps them on disk, `desk.py` answers clients, `worker.py` decides which call goes when, `handover.py` looks after
+what lies at providers, `jobs.py` speaks their batch APIs. What each call costs is in the ledger as ever.
 """
 
 from __future__ import annotations
