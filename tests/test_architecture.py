@@ -47,7 +47,7 @@ WITHOUT = {
     "gateway/planner/asking.py": "tests/planner/test_planner.py reads what is asked for", "gateway/planner/values.py": "fields only",
     "gateway/workers/errors.py": "tests/workers/test_supervisor.py", "gateway/workers/far.py": "tests/workers/test_supervisor.py",
     "gateway/workers/house.py": "tests/workers/test_supervisor.py",
-    "gateway/web/door.py": "tests/flow, tests/web/test_guard.py",
+    "gateway/web/door.py": "tests/flow, tests/web/test_guard.py", "gateway/web/turn.py": "tests/web/test_door.py",
     "gateway/web/admin.py": "tests/flow/test_front.py", "gateway/web/errors.py": "tests/flow/test_front.py",
     "gateway/web/books.py": "tests/test_rerate.py and tests/reconcile ask through it",
     "gateway/web/front.py": "tests/flow/test_front.py", "gateway/web/health.py": "tests/flow/test_front.py",
