@@ -288,6 +288,9 @@ class File(_Part):
     redis_away: Literal["lease", "closed"] = Field(
         "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
     )
+    clickhouse_url: Reference | None = Field(
+        None, description="reference to http(s)://USER:PASSWORD@HOST:8123/DATABASE: a copy of the ledger for analyses"
+    )
     organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
     database_upgrade: Literal["start", "command"] = Field(
         "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
@@ -361,6 +364,7 @@ class Settings(BaseModel):
     redis_away: Literal["lease", "closed"] = "lease"
     organisation: str = "default"
     database_upgrade: Literal["start", "command"] = "start"
+    clickhouse_url: Secret | None
     admin_key: Secret | None
     key_pepper: Secret | None = None
     login: LoginSettings = Field(default_factory=LoginSettings)
@@ -425,6 +429,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         redis_url=_redis_url(file, folder, env),
         redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
         redis_away=file.redis_away,
+        clickhouse_url=None if file.clickhouse_url is None else _secret(file.clickhouse_url, "clickhouse_url", folder, env),
         organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),

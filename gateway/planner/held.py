@@ -30,6 +30,11 @@ class Seen:
         return index
 
 
+    def talk(self, session: str) -> bool:
+        """Whether a turn of that conversation was sent before, and notes that one was now; never for one without a name."""
+        return bool(session) and self.deepest([int(session[:15], 16)]) == 0
+
+
 class Held:
     """Stored prefixes by pool; a pool is what shares one cache."""
 

@@ -41,3 +41,8 @@ def test_where_an_earlier_prompt_parted_is_known() -> None:
     for n in range(10, 30):
         seen.deepest([n])
     assert seen.deepest([1, 2]) == -1
+
+
+def test_a_conversation_is_known_though_its_prompt_has_changed() -> None:
+    seen = Seen()
+    assert [seen.talk("aa" * 16), seen.talk("bb" * 16), seen.talk("aa" * 16), seen.talk(""), seen.talk("")] == [False, False, True, False, False]
