@@ -256,6 +256,9 @@ class AlertSettings(_Part):
 class QueueSettings(_Part):
     """The gateway's own batches: calls that wait for cheap lanes and hours, and survive a restart."""
 
+    store: Literal["disk", "database"] = Field(
+        "disk", description="where they wait: in DATA, or in PostgreSQL (`database_url`), where all replicas share them"
+    )
     max_calls: int = Field(100_000, gt=0, description="calls that wait at once; a batch that is more is refused")
     max_mib: int = Field(1_024, gt=0, description="files and answers kept")
     at_once: int = Field(8, gt=0, le=1_000, description="queued calls under way at once on ordinary lanes")
@@ -433,7 +436,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         login=file.login,
         alerts=file.alerts,
         alert_secrets=_alert_secrets(file, folder, env),
-        queue=file.queue,
+        queue=_queue(file),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,
@@ -499,6 +502,12 @@ def _each_account(backends: Mapping[str, BackendSettings]) -> Mapping[str, Backe
                 "provider": backend.provider or name,
             })  # fmt: skip
     return found
+
+
+def _queue(file: File) -> QueueSettings | None:
+    if file.queue is not None and file.queue.store == "database" and (file.database_url or "sqlite").startswith("sqlite"):
+        raise SettingsError("queue.store: `database` needs PostgreSQL (`database_url: postgresql://...`)")
+    return file.queue
 
 
 def _passthrough(file: File, backends: Mapping[str, BackendSettings]) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ WITHOUT = {
     "gateway/audit.py": "tests/flow/test_roles.py reads the trail",
     "gateway/attempt.py": "tests/flow/test_faults.py is its table",
     "gateway/batches/collected.py": "tests/batches/test_worker.py", "gateway/batches/handover.py": "tests/batches/test_worker.py",
+    "gateway/batches/shared_book.py": "tests/batches/test_book.py", "gateway/batches/turn.py": "tests/batches/test_replicas.py",
     "gateway/batches/pacing.py": "tests/batches/test_worker.py", "gateway/batches/ready.py": "tests/batches/test_worker.py",
     "gateway/booking.py": "tests/flow/test_faults.py looks at what it books",
     "gateway/caching.py": "tests/flow/test_caching.py",

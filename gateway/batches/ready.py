@@ -76,5 +76,5 @@ def offline(fleet: Fleet, one: Ready, resting: Mapping[str, float], now_s: float
         if resting.get(lane.key, 0.0) <= now_s and first_match(one.klass.wait.lanes, lane.name) is not None
         and (not policy.backends or first_match(policy.backends, lane.backend) is not None)
     ]  # fmt: skip
-    place, _, lane, target = min((one for one in found if one[0] is not None), key=lambda one: one[:2], default=(None,) * 4)
-    return None if place is None or lane is None or target is None else (lane, target)
+    places = [(place, key, lane, target) for place, key, lane, target in found if place is not None]
+    return min(places, key=lambda each: each[:2])[2:] if places else None

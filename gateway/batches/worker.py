@@ -1,19 +1,17 @@
 """Works the queue off: each call goes down a cheap lane in cheap hours, or any lane before its deadline is at risk.
 
-One process of a machine does it (a lock on a file in DATA), whoever took the batch. Calls for an ordinary lane go through the
+One process does it (`turn.py`), whoever took the batch. Calls for an ordinary lane go through the
 pipeline like any other; calls for a provider's batch API are handed over. What was under way when a process died is done again.
 """
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import IO
+from typing import Any
 
 import orjson
 
@@ -24,6 +22,8 @@ from gateway.batches.desk import ENDPOINTS, result
 from gateway.batches.handover import AGAIN, Handover, Offered
 from gateway.batches.pacing import Pacing
 from gateway.batches.ready import Ready, live, offline, ready
+from gateway.batches.shared_book import QueueAway
+from gateway.batches.turn import Turn
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError
 from gateway.holds import Holds
@@ -34,7 +34,6 @@ from gateway.settings import QueueSettings
 from router_policies.queueing import cheap_of, fits_provider_batch, kept_to, step
 from router_policies.rules import Policy
 
-LOCK, BOOK = "queue.lock", "queue.db"
 _TICK_S, _IDLE_S, _PRUNE_S = 0.25, 5.0, 3_600.0
 _LOOK_AHEAD = 2_000
 _AGAIN_S = 10.0
@@ -44,8 +43,9 @@ _log = logging.getLogger("tollway.queue")
 class Worker:
     """`start` and `close`; `wake` when something came."""
 
-    def __init__(self, via: Services, pipeline: Pipeline, holds: Holds, book: Book, limits: QueueSettings) -> None:
+    def __init__(self, via: Services, pipeline: Pipeline, holds: Holds, book: Book, turn: Turn, limits: QueueSettings) -> None:
         self._via, self._pipeline, self._book, self._limits = via, pipeline, book, limits
+        self._turn = turn
         self.pacing = Pacing(limits.at_once)
         self._handover = Handover(via, holds, book, limits, self.pacing, self.wake)
         self._under_way: set[asyncio.Task[None]] = set()
@@ -66,34 +66,35 @@ class Worker:
             await asyncio.gather(self._task, *self._under_way, return_exceptions=True)
 
     async def _run(self) -> None:
-        lock = await self._locked(self._via.settings.data / LOCK)
         try:
-            if (count := await asyncio.to_thread(self._book.recover)) > 0:
-                _log.info("queue: %d calls were under way at the last stop and are made again", count)
             while True:
-                self._wake.clear()
-                busy = False
-                try:
-                    busy = await self._tick(self.pacing.now_s())
-                except Exception:
-                    _log.exception("queue: this turn failed, the next tries again")
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _TICK_S if busy or self._under_way else self._idle_s())
+                await self._turn.take()
+                await self._work()
+                _log.warning("queue: another process may have its turn now")
         finally:
-            lock.close()
+            await self._turn.close()
+
+    async def _work(self) -> None:
+        """As long as it is this process's turn. What it began in an earlier one ends first."""
+        recovered = False
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        while await self._turn.held():
+            self._wake.clear()
+            busy = False
+            try:
+                if not recovered and (count := await asyncio.to_thread(self._book.recover)) > 0:
+                    _log.info("queue: %d calls were under way at the last stop and are made again", count)
+                recovered = True
+                busy = await self._tick(self.pacing.now_s())
+            except GatewayError as error:
+                _log.warning("queue: this turn failed, the next tries again: %s", error)
+            except Exception:
+                _log.exception("queue: this turn failed, the next tries again")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _TICK_S if busy or self._under_way else self._idle_s())
 
     def _idle_s(self) -> float:
         return min(_IDLE_S, self._limits.poll_s)
-
-    async def _locked(self, path: Path) -> IO[str]:
-        """Returns once no other process works the queue."""
-        file = open(path, "a", encoding="ascii")  # noqa: ASYNC230, SIM115  (held as long as the lock is)
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return file
-            except OSError:
-                await asyncio.sleep(_IDLE_S)
 
     async def _tick(self, now_s: float) -> bool:
         """One turn: providers, then what is over, then what goes next. Whether batches are open."""
@@ -160,7 +161,7 @@ class Worker:
             client.status, client.body = ours.status, dialects.render_error(call.dialect, ours)
         if client.status in AGAIN:  # after the window it expires
             wait_s = max(client.retry_after_s, min(_AGAIN_S, one.batch.window_s / 100))
-            await asyncio.to_thread(self._book.again, [line], int((self.pacing.now_s() + wait_s) * 1e6))
+            await self._note(self._book.again, [line], int((self.pacing.now_s() + wait_s) * 1e6))
         else:
             self.pacing.served(time.monotonic() - began)
             await self._finish(line, call.id, client.status, client.body)
@@ -176,7 +177,16 @@ class Worker:
             admission.leave()
 
     async def _finish(self, line: Line, call_id: str | None, status: int, body: bytes) -> None:
-        await asyncio.to_thread(self._book.finish, line, call_id, status, body)
+        await self._note(self._book.finish, line, call_id, status, body)
+
+    async def _note(self, change: Callable[..., None], *values: Any) -> None:
+        """What has happened is noted in the book, however long its database is away."""
+        while True:
+            try:
+                await asyncio.to_thread(change, *values)
+                return
+            except QueueAway:
+                await asyncio.sleep(_IDLE_S)
 
     # what is over
 

@@ -125,7 +125,7 @@ class Planner:
         came = self.reuse.came(page.keys, now_us) if first else Came()
         held = self.held.deepest(backend.pool, page.keys, now_us)
         under_way = max(came.deepest, held) >= page.opening
-        goes_on = self.seen.talk(page.session) if first else False  # though what it said before may have changed
+        goes_on = self.seen.talk(page.session, now_us) if first else False  # though what it said before may have changed
         end_kind = "opening" if not (under_way or goes_on) else "slow" if came.waited_s > _SLOW_S else "turn"
         found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
         found = [replace(place, kind="often") if _came_often(place, came) else place for place in found]
