@@ -122,7 +122,8 @@ class Gateway:
 
             self.queue = Queue(services, pipeline, holds, self._settings.queue, passage)
         pass_on = passage if self.queue is None else self.queue.serve
-        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, services.admission, pipeline.patient)
+        counting = Counting(services, pipeline.planning)
+        servers = Servers(pipeline.serve, counting.serve, pass_on, services.admission, pipeline.patient)
         services.admission.start()
         self.services = services
         self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)

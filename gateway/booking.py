@@ -261,10 +261,12 @@ class Booking(msgspec.Struct, kw_only=True):
                 Answered(
                     id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,
                     body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
-                    read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(),
+                    read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
                 )
             )  # fmt: skip
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
+            if self.planned is not None and self.planned.diagnosed:
+                via.planner.answers.keep(target.pool, chain.session, outcome.observed.response_id)
             if self.planned is not None and self.planned.warm is not None:
                 via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
         if target.dialect == _STORING and outcome.observed.response_id:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
+
 from gateway import dialects
 from gateway.backends.fleet import Target
 from gateway.core import levers
@@ -18,6 +20,8 @@ from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rul
 from gateway.prefix.chain import Chain, chain
 from router_policies.rules import Klass, Policy
 
+_DIAGNOSE = frozenset({"anthropic"})
+"""Providers that say why their cache missed, if they are asked."""
 KEEP_WARM = "keep_warm"
 """Client of the calls that only keep a prefix from expiring."""
 
@@ -62,8 +66,19 @@ def plan(
     planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first and not quiet(call))
     if planned is None:
         return None
+    if cache.ask_diagnosis and target.provider in _DIAGNOSE and call.dialect == target.dialect and "diagnostics" not in spans:
+        planned = _asking(planner, planned, target.pool, links.session)
     warm = planned.warm if cache.keep_warm_usd_per_day else None
     return replace(planned, receipts=[*arms, *planned.receipts], warm=warm) if arms or warm is not planned.warm else planned
+
+
+def _asking(planner: Planner, planned: Planned, pool: str, session: str) -> Planned:
+    """The same, with the question why the cache missed, if it does, compared with the conversation's last answer."""
+    last = planner.answers.last(pool, session)
+    asked = msgspec.Raw(msgspec.json.encode({"previous_message_id": last}))
+    receipt = {"pass": "cache_diagnosis", "place": "diagnostics", "before": "", "after": last or "null"}
+    fields = {**planned.fields, "diagnostics": asked}
+    return replace(planned, fields=fields, receipts=[*planned.receipts, receipt], diagnosed=True)
 
 
 def quiet(call: Call) -> bool:

@@ -256,6 +256,9 @@ class AlertSettings(_Part):
 class QueueSettings(_Part):
     """The gateway's own batches: calls that wait for cheap lanes and hours, and survive a restart."""
 
+    store: Literal["disk", "database"] = Field(
+        "disk", description="where they wait: in DATA, or in PostgreSQL (`database_url`), where all replicas share them"
+    )
     max_calls: int = Field(100_000, gt=0, description="calls that wait at once; a batch that is more is refused")
     max_mib: int = Field(1_024, gt=0, description="files and answers kept")
     at_once: int = Field(8, gt=0, le=1_000, description="queued calls under way at once on ordinary lanes")
@@ -284,6 +287,9 @@ class File(_Part):
     redis_ca: str | None = Field(None, description="file with the certificate authority of a rediss:// server")
     redis_away: Literal["lease", "closed"] = Field(
         "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
+    )
+    clickhouse_url: Reference | None = Field(
+        None, description="reference to http(s)://USER:PASSWORD@HOST:8123/DATABASE: a copy of the ledger for analyses"
     )
     organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
     database_upgrade: Literal["start", "command"] = Field(
@@ -358,6 +364,7 @@ class Settings(BaseModel):
     redis_away: Literal["lease", "closed"] = "lease"
     organisation: str = "default"
     database_upgrade: Literal["start", "command"] = "start"
+    clickhouse_url: Secret | None
     admin_key: Secret | None
     key_pepper: Secret | None = None
     login: LoginSettings = Field(default_factory=LoginSettings)
@@ -422,13 +429,14 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         redis_url=_redis_url(file, folder, env),
         redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
         redis_away=file.redis_away,
+        clickhouse_url=None if file.clickhouse_url is None else _secret(file.clickhouse_url, "clickhouse_url", folder, env),
         organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
         login=file.login,
         alerts=file.alerts,
         alert_secrets=_alert_secrets(file, folder, env),
-        queue=file.queue,
+        queue=_queue(file),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,
@@ -494,6 +502,12 @@ def _each_account(backends: Mapping[str, BackendSettings]) -> Mapping[str, Backe
                 "provider": backend.provider or name,
             })  # fmt: skip
     return found
+
+
+def _queue(file: File) -> QueueSettings | None:
+    if file.queue is not None and file.queue.store == "database" and (file.database_url or "sqlite").startswith("sqlite"):
+        raise SettingsError("queue.store: `database` needs PostgreSQL (`database_url: postgresql://...`)")
+    return file.queue
 
 
 def _passthrough(file: File, backends: Mapping[str, BackendSettings]) -> Mapping[str, str]:

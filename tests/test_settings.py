@@ -103,3 +103,10 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.yaml"):
         load(tmp_path / "nothing.yaml")
+
+
+def test_a_shared_queue_needs_a_shared_database(tmp_path: Path) -> None:
+    """SQLite is one machine's."""
+    (tmp_path / "tollway.yaml").write_text("queue: {store: database}\n")
+    with pytest.raises(SettingsError, match="needs PostgreSQL"):
+        load(tmp_path / "tollway.yaml")

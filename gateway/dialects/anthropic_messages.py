@@ -86,6 +86,7 @@ def look(body: bytes) -> Observed:
     if seen.usage is not None:
         seen.tier, seen.region = anthropic_usage.tier(seen.usage), anthropic_usage.region(seen.usage)
     seen.model, seen.response_id = document.get("model"), document.get("id")
+    seen.diagnosis = anthropic_usage.diagnosis(document)
     if reason := document.get("stop_reason"):
         seen.finish = anthropic_tap.STOP.get(reason, "stop")
     return seen.observed(usage)

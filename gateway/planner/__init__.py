@@ -17,6 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.planner.answers import Answers
 from gateway.planner.asking import Own, at_marks, clients_own, for_lifetime
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Odds, Rates, Segment, least
@@ -51,6 +52,7 @@ class Planner:
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
+    answers: Answers = field(default_factory=Answers)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
 
     def plan(self, page: Page, asker: Asker, backend: Backend, now_us: int, *, first: bool = True) -> Planned | None:
@@ -123,7 +125,8 @@ class Planner:
         came = self.reuse.came(page.keys, now_us) if first else Came()
         held = self.held.deepest(backend.pool, page.keys, now_us)
         under_way = max(came.deepest, held) >= page.opening
-        end_kind = "opening" if not under_way else "slow" if came.waited_s > _SLOW_S else "turn"
+        goes_on = self.seen.talk(page.session, now_us) if first else False  # though what it said before may have changed
+        end_kind = "opening" if not (under_way or goes_on) else "slow" if came.waited_s > _SLOW_S else "turn"
         found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
         found = [replace(place, kind="often") if _came_often(place, came) else place for place in found]
         if not found:

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
+_LATELY_US = 43_200_000_000
+"""As long as the longest lifetime of a stored prefix."""
+
 
 class Seen:
     """Prefixes that were sent before, stored or not: where two prompts part is where a third may want to read."""
@@ -13,6 +16,8 @@ class Seen:
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
         self._keys: OrderedDict[int, None] = OrderedDict()
+        self._talks: OrderedDict[str, int] = OrderedDict()
+        """Conversation -> when its last turn came, microseconds."""
 
     def deepest(self, keys: Sequence[int]) -> int:
         """Index of the longest of these prefixes that was sent before (-1: none), and notes them all as sent."""
@@ -28,6 +33,17 @@ class Seen:
         while len(known) > self._most:
             known.popitem(last=False)
         return index
+
+
+    def talk(self, session: str, now_us: int) -> bool:
+        """Whether a turn of that conversation was sent lately, and notes that one was now; never for one without a name."""
+        if not session:
+            return False
+        before = self._talks.pop(session, None)
+        self._talks[session] = now_us
+        if len(self._talks) > self._most:
+            self._talks.popitem(last=False)
+        return before is not None and now_us - before < _LATELY_US
 
 
 class Held:

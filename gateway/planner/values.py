@@ -63,5 +63,7 @@ class Planned:
     model: str = ""
     saving_usd: float = 0.0
     """Per token that is read and not written."""
+    diagnosed: bool = False
+    """Whether the provider is asked why its cache missed, if it does."""
     warm: Warm | None = None
     """Set where the provider lets a prefix be asked for without output."""

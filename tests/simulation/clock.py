@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from gateway.core import ids
+
 START_S = 1_790_000_000.0
 
 
@@ -75,6 +77,7 @@ def simulated(seed: int) -> Iterator[tuple[SimulatedLoop, random.Random]]:
         for name, clock in clocks.items():
             stack.enter_context(mock.patch.object(time, name, clock))
         stack.enter_context(mock.patch.object(os, "urandom", odd.randbytes))
+        stack.enter_context(mock.patch.object(ids, "_random", []))                      # drawn ahead
         stack.enter_context(mock.patch.object(random, "_urandom", odd.randbytes))       # of `secrets`
         for method in ("start", "join"):
             stack.enter_context(mock.patch.object(threading.Thread, method, return_value=None))

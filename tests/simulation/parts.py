@@ -56,6 +56,9 @@ class Answer:
     closed: Callable[[], None]
     read_timeout_s: float | None = None
 
+    def whole(self) -> bytes | None:
+        return None
+
     async def pump(self, take: Take) -> None:
         while self.pieces:
             wait_s, piece = self.pieces.pop(0)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.web.door import Turn
+from gateway.web.turn import Turn
 from tests.build import Gateway, chat_answer, chat_body
 from tests.upstream import Gate, Site, until, whole
 

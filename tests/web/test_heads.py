@@ -128,3 +128,20 @@ def test_a_client_that_leaves_within_a_body(gateway: Gateway, openai: Site) -> N
         sock.sendall(data[:-5])
     assert gateway.chat(chat_body(openai.model)).status_code == 200
     assert len(openai.requests) == before + 1
+
+
+def test_a_connection_rests_as_long_as_it_may_after_whatever_came_last(gateway: Gateway, openai: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model call, then another path: the time of keep-alive counts from the later."""
+    openai.says(whole(chat_answer()))
+    listing = f"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key()}\r\n\r\n".encode()
+    monkeypatch.setattr(gateway._server.config, "timeout_keep_alive", 2.0)
+    with connected(gateway) as sock:
+        sock.sendall(request(gateway, openai))
+        assert answers(sock, 1)[0][0] == 200
+        time.sleep(1.4)
+        sock.sendall(listing)
+        assert answers(sock, 1)[0][0] == 200
+        time.sleep(1.2)
+        sock.sendall(request(gateway, openai))
+        assert answers(sock, 1)[0][0] == 200
+        assert sock.recv(1) == b""  # and then it ends
