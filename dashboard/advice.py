@@ -18,6 +18,8 @@ class Advice:
     title: str
     text: str
     monthly_nanos: int | None
+    page: str = "Caching"
+    """That tells more."""
 
 
 def found(by_model: Sequence[Row], by_team: Sequence[Row], months: float, known: Sequence[Advice] = ()) -> list[Advice]:
@@ -25,7 +27,7 @@ def found(by_model: Sequence[Row], by_team: Sequence[Row], months: float, known:
     the sums of a team do."""
     told = {one.team for one in known}
     made = [*_missed([row for row in by_model if row.key[0] not in told]), *_wasted(by_model), *_retried(by_team)]
-    monthly = [Advice(one.team, one.title, one.text, int((one.monthly_nanos or 0) * months)) for one in made]
+    monthly = [Advice(one.team, one.title, one.text, int((one.monthly_nanos or 0) * months), one.page) for one in made]
     return sorted([*known, *monthly, *_unpriced(by_team)], key=lambda one: -(one.monthly_nanos or 0))
 
 
@@ -57,7 +59,7 @@ def _missed(rows: Sequence[Row]) -> list[Advice]:
         price = row.uncached_nanos / row.uncached - row.cache_read_nanos / row.cache_read
         if price > 0:
             title = f"{row.key[0]}: mend prompts that miss the cache ({row.key[1]})"
-            text = f"{row.missed:,} of {row.expected:,} expected prefixes missed. The page Caching says why."
+            text = f"{row.missed:,} of {row.expected:,} expected prefixes missed."
             made.append(Advice(row.key[0] or "", title, text, int(lost * price)))
     return made
 
@@ -77,7 +79,8 @@ def _retried(rows: Sequence[Row]) -> list[Advice]:
     return [
         Advice(
             row.key[0] or "", f"{row.key[0]}: {row.retries / row.attempts:.0%} of attempts are retries",
-            "The page Routing says which lane failed.", (row.cost_nanos or 0) * row.retries // row.attempts,
+            "Each is paid for by waiting, and often in money.", (row.cost_nanos or 0) * row.retries // row.attempts,
+            "Routing",
         )
         for row in rows if row.attempts >= 50 and row.retries * 20 > row.attempts
     ]  # fmt: skip
@@ -85,6 +88,6 @@ def _retried(rows: Sequence[Row]) -> list[Advice]:
 
 def _unpriced(rows: Sequence[Row]) -> list[Advice]:
     return [
-        Advice(row.key[0] or "", f"{row.key[0]}: {row.unpriced:,} attempts have no price", UNPRICED, None)
+        Advice(row.key[0] or "", f"{row.key[0]}: {row.unpriced:,} attempts have no price", UNPRICED, None, "Spend")
         for row in rows if row.unpriced
     ]  # fmt: skip

@@ -48,16 +48,16 @@ def shown_as(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**COLUMNS, **{name: money(name, [row[name] for row in rows]) for name in DOLLARS}}
 
 
-def cards(found: Sequence[Advice], link: str | None = None) -> None:
-    """Advice side by side, three at most; `link`: the page that tells more."""
+def cards(found: Sequence[Advice], *, linked: bool = False) -> None:
+    """Advice side by side, three at most; `linked`: with a way to the page that tells more of that team."""
     for column, item in zip(st.columns(3), found, strict=False):
         with column.container(border=True, height="stretch"):
             st.markdown(f"**{format.plain(item.title)}**")
             if item.monthly_nanos is not None:
                 st.caption(f"about {format.plain(format.usd(item.monthly_nanos))} a month")
             st.text(item.text)
-            if link and item.monthly_nanos is not None:
-                go(link, f"More on {link}", team=item.team)
+            if linked:
+                go(item.page, f"More on {item.page}", **{filters.ONLY: item.team})
 
 
 def empty(view: View, viewer: data.Viewer) -> bool:
@@ -72,7 +72,9 @@ def empty(view: View, viewer: data.Viewer) -> bool:
         return True
     last = data.instant(extent.last_us, view.tz)
     st.info(f"Nothing in this range for these filters. The last call was on {last:%d %B %Y at %H:%M}.", icon=NOTHING)
-    st.button("Show all time, all teams", on_click=filters.widen, key="widen")
+    if st.button("Show all time, all teams", key="widen"):
+        filters.widen()
+        st.rerun()      # the sidebar too, which is not part of what is refreshed
     return True
 
 

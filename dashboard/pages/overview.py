@@ -50,7 +50,7 @@ def _next(view: View) -> None:
     causes = advice.causes(missed, advice.MONTH_US / (part.until_us - part.since_us))
     by_model, by_team = data.spend(("team", "model"), view.part).rows, data.spend(("team",), view.part).rows
     if found := advice.found(by_model, by_team, months, causes)[:3]:
-        parts.cards(found, "Caching")
+        parts.cards(found, linked=True)
     else:
         st.success("Caches hit, all is priced, little is retried: nothing to mend.", icon=":material/check_circle:")
 
