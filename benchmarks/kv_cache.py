@@ -19,13 +19,16 @@ import click
 import psutil
 import torch
 
+from inference.ask import Ask
 from inference.attention import Span
 from inference.blocks import BLOCK
 from inference.cache import KV_FORMS
-from inference.engine import Ask, Engine
+from inference.engine import Engine
 from inference.gguf import read_gguf
-from inference.model import Batch, Llama
+from inference.loading import load_model
+from inference.model import Batch, Model
 from inference.spill import DiskStore
+from inference.storage import Storage
 from inference.tokenizer import Tokenizer
 from inference.weights import GGUFWeights, bundled_model, read_config
 
@@ -45,8 +48,7 @@ def main(tokens: int, prefix: int, threads: int, only: str | None, as_json: bool
     torch.set_num_threads(threads)
     file = read_gguf(bundled_model())
     words, before = Tokenizer(file.meta), _resident_mib()
-    with torch.inference_mode():
-        model = Llama(read_config(file), GGUFWeights(file))
+    model = load_model(read_config(file), GGUFWeights(file))
     gc.collect()
     weights_mib = _resident_mib() - before
     parts: dict[str, Callable[[], dict[str, Any]]] = {
@@ -54,11 +56,11 @@ def main(tokens: int, prefix: int, threads: int, only: str | None, as_json: bool
         "spill": lambda: _spill(model, words, prefix, threads),
         "memory": lambda: _memory(model, words, weights_mib, threads),
     }
-    found = {"weights": model.choice.kind} | {name: part() for name, part in parts.items() if only in (None, name)}
+    found = {"weights": model.kind} | {name: part() for name, part in parts.items() if only in (None, name)}
     print(json.dumps(found, indent=1) if as_json else _table(found))
 
 
-def _forms(model: Llama, words: Tokenizer, most: int) -> dict[str, dict[str, float]]:
+def _forms(model: Model, words: Tokenizer, most: int) -> dict[str, dict[str, float]]:
     texts = [words.encode(Path(name).read_text(encoding="utf-8"))[:most] for name in TEXTS if Path(name).is_file()]
     exact = [_logits(model, ids, "fp32") for ids in texts]
     told = {}
@@ -79,7 +81,7 @@ def _forms(model: Llama, words: Tokenizer, most: int) -> dict[str, dict[str, flo
     return told
 
 
-def _logits(model: Llama, ids: list[int], form: str) -> torch.Tensor:
+def _logits(model: Model, ids: list[int], form: str) -> torch.Tensor:
     """Of every position, the text given (not what the model would say), in chunks as the engine computes a prompt."""
     table = list(range(1, -(-len(ids) // BLOCK) + 1))
     cache, found = model.cache(len(table), BLOCK, KV_FORMS[form]), []
@@ -91,9 +93,9 @@ def _logits(model: Llama, ids: list[int], form: str) -> torch.Tensor:
     return torch.cat(found)
 
 
-def _spill(model: Llama, words: Tokenizer, tokens: int, threads: int) -> dict[str, float]:
+def _spill(model: Model, words: Tokenizer, tokens: int, threads: int) -> dict[str, float]:
     """First token of one prompt: computed, found in the cache, read back after others had pushed it out."""
-    engine = Engine(model, words, kv_tokens=tokens + 64, threads=threads, spill_mib=256)
+    engine = Engine(model, words, Storage(model, tokens + 64, spill_mib=256), threads=threads)
     engine.start()
     chance = torch.Generator().manual_seed(1)
     prompts = [torch.randint(100, 20_000, (tokens,), generator=chance).tolist() for _ in range(3)]
@@ -102,10 +104,10 @@ def _spill(model: Llama, words: Tokenizer, tokens: int, threads: int) -> dict[st
         cached = _first_token_s(engine, prompts[0])
         for other in prompts[1:]:
             _first_token_s(engine, other)
-        assert engine.spill is not None
-        before = engine.spill.restored
+        assert engine.storage.spill is not None
+        before = engine.storage.spill.restored
         back = _first_token_s(engine, prompts[0])
-        blocks = engine.spill.restored - before
+        blocks = engine.storage.spill.restored - before
     finally:
         engine.stop()
     write_ms, read_ms = _moves_ms(engine)
@@ -118,7 +120,7 @@ def _spill(model: Llama, words: Tokenizer, tokens: int, threads: int) -> dict[st
 
 def _moves_ms(engine: Engine, blocks: int = 200) -> tuple[float, float]:
     """Milliseconds to write a block of the cache to the store and to read it back."""
-    cache, took = engine.cache, [0.0, 0.0]
+    cache, took = engine.storage.cache, [0.0, 0.0]
     store = DiskStore(blocks, cache.block_bytes)
     for slot in range(blocks):
         start = time.perf_counter()
@@ -131,13 +133,13 @@ def _moves_ms(engine: Engine, blocks: int = 200) -> tuple[float, float]:
     return took[0] / blocks * 1e3, took[1] / blocks * 1e3
 
 
-def _memory(model: Llama, words: Tokenizer, weights_mib: float, threads: int) -> dict[str, float]:
-    engine = Engine(model, words, kv_tokens=8_192, threads=threads)
+def _memory(model: Model, words: Tokenizer, weights_mib: float, threads: int) -> dict[str, float]:
+    engine = Engine(model, words, Storage(model, 8_192), threads=threads)
     engine.start()
     try:
         for n in range(4):
             _first_token_s(engine, [100 + n] * 500, most=4)
-        resident, pool = _resident_mib(), engine.cache.block_bytes * engine.scheduler.pool.blocks / 2**20
+        resident, pool = _resident_mib(), engine.storage.bytes / 2**20
     finally:
         engine.stop()
     return {
@@ -157,7 +159,8 @@ def _first_token_s(engine: Engine, prompt: list[int], most: int = 1) -> float:
 
 
 def _resident_mib() -> float:
-    return psutil.Process().memory_info().rss / 2**20
+    memory = psutil.Process().memory_info()
+    return (memory.rss - getattr(memory, "shared", 0)) / 2**20  # files, as the mapped weights, are the system's to drop
 
 
 def _table(found: dict[str, Any]) -> str:

@@ -117,13 +117,14 @@ def bare(threads: int) -> Run:
     from inference.attention import Span
     from inference.blocks import BLOCK
     from inference.gguf import read_gguf
-    from inference.model import Batch, Llama
+    from inference.loading import load_model
+    from inference.model import Batch
     from inference.weights import GGUFWeights, bundled_model, read_config
 
     torch.set_num_threads(threads)
     file = read_gguf(bundled_model())
     config = read_config(file)
-    model = Llama(config, GGUFWeights(file), "auto")
+    model = load_model(config, GGUFWeights(file))
     blocks_each = 2304 // BLOCK
     cache = model.cache(8 * blocks_each, BLOCK, torch.float16)
 
@@ -134,7 +135,7 @@ def bare(threads: int) -> Run:
             batch.spans.append(Span(len(batch.ids), len(tokens), start, table, decode))
             batch.ids.extend(tokens)
             batch.wanted.extend(range(len(batch.ids) - 1, len(batch.ids)))
-        return model.forward(batch, cache).argmax(-1).tolist()
+        return model.forward(batch, cache).numpy().argmax(-1).tolist()
 
     def run(prompts: list[list[int]], tokens: int) -> Timed:
         start, newest = time.perf_counter(), []

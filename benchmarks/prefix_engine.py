@@ -1,6 +1,6 @@
 """Does the prefix index foresee what the embedded engine will count? Real agent sessions through the gateway to the engine.
 
-    python -m benchmarks.prefix_engine [--sessions FILE] [--calls 60] [--json]
+    python -m benchmarks.prefix_engine [--sessions FILE] [--calls 60] [--seed 5] [--json]
 
 Turns of several conversations are sent in a mixed order, each turn after the one before it, messages as the client would send
 them back, half of the conversations with the engine's own answers in place of the recorded ones. A call is right if the tokens
@@ -51,9 +51,9 @@ def _short(message: Json) -> Json:
     return {"role": role, "content": str(message.get("content") or "ok")[:_TEXT]}
 
 
-def _play(client: httpx.Client, sessions: list[Json], calls: int, tick: Any) -> list[str]:
-    """Sends turns until there are enough; the ids of the calls in order."""
-    rng, ids = random.Random(5), []
+def _play(client: httpx.Client, sessions: list[Json], calls: int, seed: int, tick: Any) -> list[str]:
+    """Sends turns, in an order that hangs on the seed, until there are enough; the ids of the calls in order."""
+    rng, ids = random.Random(seed), []
     talks = [[_short(message) for message in session["messages"][:_MESSAGES]] for session in sessions]
     turns = [[n for n in session["turns"] if n <= _MESSAGES] for session in sessions]
     at = [0] * len(sessions)
@@ -72,7 +72,7 @@ def _play(client: httpx.Client, sessions: list[Json], calls: int, tick: Any) -> 
     return ids
 
 
-def measure(sessions: list[Json], calls: int) -> list[Call]:
+def measure(sessions: list[Json], calls: int, seed: int) -> list[Call]:
     """Starts engine and gateway, plays, and reads what was booked."""
     engine_port, port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ def measure(sessions: list[Json], calls: int) -> list[Call]:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=300, trust_env=False) as client, \
                  Progress(console=Console(stderr=True)) as progress:  # fmt: skip
                 task = progress.add_task("calls", total=calls)
-                ids = _play(client, sessions, calls, lambda: progress.advance(task))
+                ids = _play(client, sessions, calls, seed, lambda: progress.advance(task))
                 return [_booked(client, name) for name in ids]
         finally:
             for child in (gateway, engine):
@@ -113,9 +113,10 @@ def _booked(client: httpx.Client, name: str) -> Call:
 @click.command(help=__doc__)
 @click.option("--sessions", type=click.Path(exists=True, path_type=Path), default=SESSIONS, show_default=False)
 @click.option("--calls", default=60, show_default=True)
+@click.option("--seed", default=5, show_default=True, help="another order of the calls")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def main(sessions: Path, calls: int, as_json: bool) -> None:
-    found = measure([json.loads(line) for line in sessions.read_text().splitlines()], calls)
+def main(sessions: Path, calls: int, seed: int, as_json: bool) -> None:
+    found = measure([json.loads(line) for line in sessions.read_text().splitlines()], calls, seed)
     right = sum(call.right for call in found) / len(found)
     wrong = [f"predicted {c.predicted}, counted {c.counted} of {c.prompt}" for c in found if not c.right]
     totals = {

@@ -28,7 +28,7 @@ from router_policies.rules import Policy
 TICK_S = 0.05
 EXCESS = 1.1
 """The gateway sheds calls from when a queue was full until no more than that many times as many come as leave."""
-TURN_S, LEAST_STARTS = 0.002, 4
+TURN_S, LEAST_STARTS = 0.001, 2
 """As many calls begin in one turn of the loop as are served in that time; a few always may."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000

@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from traceback import format_exc
@@ -18,14 +18,17 @@ from gateway.admission import Admission, memory_limit
 from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import Transport
+from gateway.backends.news import LaneNews, News
 from gateway.backends.stored import Stored
 from gateway.backends.upstream import Upstream
 from gateway.backends.wire import WireTransport
 from gateway.counting import Counting
+from gateway.dialects import beginnings
 from gateway.dialects.blocks import KNOWN
 from gateway.first_keys import pepper_of
 from gateway.holds import Holds
 from gateway.idempotency import Idempotency
+from gateway.lanes.trial import Trials
 from gateway.ledger import reports
 from gateway.metering import prices
 from gateway.metrics import Metrics
@@ -36,17 +39,18 @@ from gateway.planner import Planner
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
-from gateway.prefix.shared import SharedIndex
 from gateway.progress import ProgressNotes
 from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
+from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
+from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.watched import StatusJob
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.guard import Limits
-from gateway.workers.far import Seat
+from gateway.workers.far import HouseExchange, Seat, Worker
 from router_policies import waiting
 from router_policies.files import PolicyStore
 from router_policies.sensitivity import Learnt
@@ -111,13 +115,15 @@ class Gateway:
     def _open(self, services: Services) -> None:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
+        services.warmer.serve = pipeline.serve
         passage = Passage(services, holds).serve
         if self._settings.queue is not None:
             from gateway.batches import Queue  # only where there is one
 
             self.queue = Queue(services, pipeline, holds, self._settings.queue, passage)
         pass_on = passage if self.queue is None else self.queue.serve
-        servers = Servers(pipeline.serve, Counting(services, pipeline).serve, pass_on, services.admission, pipeline.patient)
+        counting = Counting(services, pipeline.planning)
+        servers = Servers(pipeline.serve, counting.serve, pass_on, services.admission, pipeline.patient)
         services.admission.start()
         self.services = services
         self.front = Front(servers, services.keys, services.metrics, self._settings.max_body_bytes)
@@ -170,11 +176,13 @@ async def _services(
         services = await _made(settings, policies, book, transport or WireTransport(), stores, pepper, seat)
         sys.setswitchinterval(_SWITCH_S)
         KNOWN.resize(settings.known_parts_mb << 20)
+        beginnings.KNOWN.resize(settings.known_turns_mb << 20)
         stores.ledger.explained = services.misses.fill
         services.metrics.unexplained = services.misses.dropped_so_far
+        services.metrics.in_flight = lambda: services.admission.in_flight
         if seat is not None:
             seat.worker.numbers = services.metrics
-        await _start(services, stores, running)
+        await _start(services, stores, running, seat)
         yield services
 
 
@@ -211,32 +219,45 @@ async def _made(
         planner=Planner(caching.rates_of(book)),
         index=index,
         kv=kv,
+        warmer=Warmer(lambda team: policies.current.for_team(team)),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
+        trials=Trials(settings.data / "rolled_back.json"),
         house=stores.house,
         admission=Admission(memory_limit(settings, 1 if seat is None else seat.workers)),
     )
 
 
-async def _start(services: Services, stores: Stores, running: AsyncExitStack) -> None:
+async def _start(services: Services, stores: Stores, running: AsyncExitStack, seat: Seat | None) -> None:
     """Starts what works beside the calls; `running` stops it."""
-    settings = services.settings
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
-    for job in (services.stored, services.progress, services.watch, services.live):
+    for job in (services.stored, services.progress, services.watch, services.live, services.warmer):
         job.start()
         running.push_async_callback(job.close)
     status = StatusJob(services, stores.status)
     stores.upkeep.add(status)
     running.callback(stores.upkeep.drop, status)
-    if settings.redis_url is not None:
-        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
-        sharing = SharedIndex(services.index, link, settings.organisation)
+    for sharing in _sharing(services, None if seat is None else seat.worker):
         await sharing.start()
         running.push_async_callback(sharing.close)
     reload = asyncio.create_task(_reload_policies(services.policies), name="policy-reload")
     running.callback(reload.cancel)
+
+
+def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
+    """Through Redis with all replicas, and through the house with the other workers what is not to travel so far."""
+    settings, shared = services.settings, topics(services.index, services.planner, services.forms)
+    shared.append(Topic("lanes", LaneNews(services.fleet), tuple[str, News]))
+    shared.append(Topic("roll-backs", services.trials, tuple[str, str]))
+    far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
+    if settings.redis_url is not None:
+        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
+        yield Sharing(far, RedisExchange(link, settings.organisation))
+    near = [one for one in shared if one not in far]
+    if worker is not None and services.house is not None and near:
+        yield Sharing(near, HouseExchange(services.house.link, worker))
 
 
 async def _reload_policies(policies: PolicyStore) -> None:

@@ -25,8 +25,8 @@ from gateway.backends.upstream import (
     Unanswered,
     Unreachable,
     Upstream,
+    going_on,
     incoming,
-    outgoing,
     read,
     retry_after_s,
 )
@@ -144,7 +144,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             if client.gone:
                 self.stop.set()
         try:
-            response = await upstream.send(self.target, request, self._request_headers(), self.stop)
+            response = await upstream.send(self.target, request, going_on(self.target, self.call), self.stop)
         except Stopped as stopped:
             self.outcome.sent = stopped.sent
             await self._stopped("the client left before an answer")
@@ -304,9 +304,6 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     # small steps
 
-    def _request_headers(self) -> list[tuple[bytes, bytes]]:
-        return outgoing(self.target, self.call.headers, same_dialect=self.call.dialect == self.target.dialect)
-
     async def _stopped(self, why: str) -> None:
         """Ended from our side: the client left, or its time is up. Raises `DeadlineExceeded`."""
         if not self._late:
@@ -362,6 +359,7 @@ def _is_stream(response: Answer) -> bool:
 
 
 def _content_type(headers: list[tuple[bytes, bytes]], default: bytes) -> list[tuple[bytes, bytes]]:
-    if any(name == b"content-type" for name, _ in headers):
-        return headers
+    for name, _ in headers:
+        if name == b"content-type":
+            return headers
     return [*headers, (b"content-type", default)]

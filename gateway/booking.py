@@ -27,7 +27,7 @@ from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
 from gateway.metering.served import tier_of, with_lifetimes
-from gateway.missed import Answered
+from gateway.missed import LEAST_TOKENS, Answered
 from gateway.normalize import Change
 from gateway.planner import Planned
 from gateway.prefix.chain import Chain
@@ -240,15 +240,19 @@ class Booking(msgspec.Struct, kw_only=True):
         elif not (outcome.status in _STOPPED or outcome.by_deadline) and (outcome.http_status or 500) >= 500:
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
-        missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
-        via.trials.saw(via.policies.current, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
-        if entry.tokens_from == "provider" and outcome.http_status == 200:
+        policies = via.policies.current
+        if policies.candidates:
+            missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
+            via.trials.saw(policies, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
+        prompt_tokens = tokens.input_total
+        told = entry.tokens_from == "provider" and outcome.http_status == 200
+        if told and (prompt_tokens >= LEAST_TOKENS or target.cache_salt or self.planned is not None):
             chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
             answer = None
             if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
                 answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
             via.index.learn(
-                entry.team, target.pool, chain, tokens.input_total, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
+                entry.team, target.pool, chain, prompt_tokens, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
                 body=self.plan.call.body if target.cache_salt else None,
             )
             if target.pool in via.live.feeds:
@@ -256,11 +260,15 @@ class Booking(msgspec.Struct, kw_only=True):
             via.misses.remember(
                 Answered(
                     id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,
-                    body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=tokens.input_total,
-                    read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(),
+                    body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
+                    read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
                 )
             )  # fmt: skip
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
+            if self.planned is not None and self.planned.diagnosed:
+                via.planner.answers.keep(target.pool, chain.session, outcome.observed.response_id)
+            if self.planned is not None and self.planned.warm is not None:
+                via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
@@ -278,12 +286,14 @@ def _used(tokens: TokenUsage) -> int | None:
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
     """`x-tollway-cost-usd` and `x-tollway-tokens`."""
     tokens = entry.tokens
-    counts = (
-        ("uncached", tokens.uncached), ("cached", tokens.cache_read), ("written", tokens.written), ("output", tokens.output),
-    )  # fmt: skip
-    told = ",".join([f"{name}={count}" for name, count in counts if count is not None])
+    told = b"written=%d" % tokens.written if tokens.cache_write else b"written=0"
+    if tokens.cache_read is not None:
+        told = b"cached=%d,%b" % (tokens.cache_read, told)
+    if tokens.uncached is not None:
+        told = b"uncached=%d,%b" % (tokens.uncached, told)
+    if tokens.output is not None:
+        told = b"%b,output=%d" % (told, tokens.output)
     cost = usd(entry.cost_nanos)
-    headers = [(b"x-tollway-tokens", told.encode("ascii"))]
-    if cost is not None:
-        headers.append((b"x-tollway-cost-usd", cost.encode("ascii")))
-    return headers
+    if cost is None:
+        return [(b"x-tollway-tokens", told)]
+    return [(b"x-tollway-tokens", told), (b"x-tollway-cost-usd", cost.encode("ascii"))]

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
+
 from gateway import dialects
 from gateway.backends.fleet import Target
 from gateway.core import levers
@@ -17,6 +19,11 @@ from gateway.normalize import subscription
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
 from gateway.prefix.chain import Chain, chain
 from router_policies.rules import Klass, Policy
+
+_DIAGNOSE = frozenset({"anthropic"})
+"""Providers that say why their cache missed, if they are asked."""
+KEEP_WARM = "keep_warm"
+"""Client of the calls that only keep a prefix from expiring."""
 
 
 def rates_of(book: PriceBook) -> RatesOf:
@@ -35,9 +42,9 @@ def plan(
 ) -> Planned | None:
     """What the attempt should set; None: nothing. `render` gives the body that a backend of another dialect gets."""
     rules, cache, team = rules_of(target.provider, model, target.dialect), policy.cache, call.tenant.team
-    if rules is None or not cache.plan or not links.keys or subscription(call.headers):
+    if rules is None or len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
         return None
-    if len(call.body) < rules.minimum_tokens:  # a token has a byte at least: no cache takes it
+    if not cache.plan or not links.keys or subscription(call.headers):
         return None
     session = bytes.fromhex(links.session)
     held = levers.held("cache", team, session, cache.hold_out)
@@ -56,10 +63,27 @@ def plan(
     )  # fmt: skip
     tier = target.set_fields.get("service_tier") or target.priced_as
     backend = Backend(target.provider, model, tier, target.pool)
-    planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first)
-    if planned is None or not arms:
-        return planned
-    return replace(planned, receipts=[*arms, *planned.receipts])
+    planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first and not quiet(call))
+    if planned is None:
+        return None
+    if cache.ask_diagnosis and target.provider in _DIAGNOSE and call.dialect == target.dialect and "diagnostics" not in spans:
+        planned = _asking(planner, planned, target.pool, links.session)
+    warm = planned.warm if cache.keep_warm_usd_per_day else None
+    return replace(planned, receipts=[*arms, *planned.receipts], warm=warm) if arms or warm is not planned.warm else planned
+
+
+def _asking(planner: Planner, planned: Planned, pool: str, session: str) -> Planned:
+    """The same, with the question why the cache missed, if it does, compared with the conversation's last answer."""
+    last = planner.answers.last(pool, session)
+    asked = msgspec.Raw(msgspec.json.encode({"previous_message_id": last}))
+    receipt = {"pass": "cache_diagnosis", "place": "diagnostics", "before": "", "after": last or "null"}
+    fields = {**planned.fields, "diagnostics": asked}
+    return replace(planned, fields=fields, receipts=[*planned.receipts, receipt], diagnosed=True)
+
+
+def quiet(call: Call) -> bool:
+    """Whether a call only keeps a prefix warm: nothing is learnt from it about when prefixes are asked for."""
+    return call.client == KEEP_WARM
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from gateway.backends.upstream import Stopped, incoming, outgoing, read
 from gateway.core.call import Call
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 from gateway.metering import estimate
-from gateway.pipeline import Pipeline
+from gateway.planning import Planning
 from gateway.relay import Client
 from gateway.services import Services
 
@@ -27,13 +27,13 @@ _ELSEWHERE = frozenset({401, 403, 404, 405, 429, 501, 503, 529})
 class Counting:
     """Counts the prompt that the best lane would get."""
 
-    def __init__(self, via: Services, pipeline: Pipeline) -> None:
+    def __init__(self, via: Services, planning: Planning) -> None:
         self._via = via
-        self._pipeline = pipeline
+        self._planning = planning
 
     async def serve(self, call: Call, client: Client) -> None:
         """Answers through `client`. Raises `GatewayError` for what the policy does not allow or nobody serves."""
-        plan = self._pipeline.plan(call, self._via.policies.current.for_team(call.tenant.team))
+        plan = self._planning.plan(call, self._via.policies.current.for_team(call.tenant.team))
         ranked = plan.decision.ranked[0]
         target = self._via.fleet.road(ranked.lane.key, call.dialect)
         if API in target.apis and await self._asked(plan.call, target, ranked.upstream_model, client):

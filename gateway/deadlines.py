@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+HEADER = "x-stainless-read-timeout"
 LEAST_S = 0.2
 """No attempt is begun with less left."""
 _BEFORE_CLIENT_S = 0.5
@@ -15,7 +16,7 @@ _BEFORE_CLIENT_S = 0.5
 def allowed_s(headers: Mapping[str, str], class_ms: float | None, asked_ms: float | None) -> float | None:
     """Seconds from the call's arrival on; None: no deadline. `asked_ms`: the client's, if its team may name one."""
     found = [ms / 1e3 for ms in (class_ms, asked_ms) if ms is not None]
-    text = headers.get("x-stainless-read-timeout")
+    text = headers.get(HEADER)
     if text is not None:
         seconds = _seconds(text)
         if seconds is not None:

@@ -51,6 +51,7 @@ class Holds:
         self._budgets = budgets
         self._prices = prices
         self._stands = Stands()
+        self._candidates: dict[tuple[str, str], estimate.Candidate] = {}
 
     async def take(
         self, call: Call, policy: Policy, ranked: Ranked, target: Target, attempt_id: str, body_bytes: int, *,
@@ -66,9 +67,7 @@ class Holds:
         if not accounts:
             return Held(await self._budgets.hold((), 0, attempt_id, ttl_us, gates)) if gates else Held()
         lane = _Bounds(
-            estimate.Candidate(
-                target.provider, ranked.upstream_model, target.set_fields.get("service_tier") or target.priced_as, target.region
-            ),
+            self._candidate(target, ranked.upstream_model),
             estimate.input_bound(body_bytes, has_tools=call.sketch.has_tools),
             choices(call),
         )
@@ -91,6 +90,14 @@ class Holds:
         gates = [gate for gate in self._stands.gates(policy, call, "", 1) if gate.kind == "requests"]
         if gates:
             await self._budgets.hold((), 0, attempt_id, int(_AFTER_S * 1e6), gates)
+
+    def _candidate(self, target: Target, model: str) -> estimate.Candidate:
+        """The lane as the price book knows it: lanes and their models are few."""
+        found = self._candidates.get((target.key, model))
+        if found is None:
+            tier = target.set_fields.get("service_tier") or target.priced_as
+            found = self._candidates[target.key, model] = estimate.Candidate(target.provider, model, tier, target.region)
+        return found
 
     def _outputs(self, call: Call, lane: _Bounds) -> tuple[int, int]:
         """Output tokens to begin with, and at most: a stream without a limit of its own is paid for in steps."""

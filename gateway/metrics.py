@@ -44,9 +44,9 @@ class Metrics:
         self.budget_pending = Gauge(
             "tollway_budget_settlements_pending", "Settlements that the budget store has not confirmed", registry=registry
         )
-        self.in_flight = 0
+        self.in_flight: Callable[[], int] = lambda: 0
         """Calls being served."""
-        Gauge("tollway_calls_in_flight", "Calls being served", registry=registry).set_function(lambda: self.in_flight)
+        Gauge("tollway_calls_in_flight", "Calls being served", registry=registry).set_function(lambda: self.in_flight())
         self.unexplained: Callable[[], int] = lambda: 0
         """Prompts that were not looked at for why their prefix was missed: too long, or others were in the way."""
         self.ledger_lag = Gauge("tollway_ledger_lag_entries", "Entries in the journal and not yet in SQL", registry=registry)

@@ -18,8 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core.entry import Entry
+from gateway.core.outcome import Diagnosis
 from gateway.prefix.chain import Chain
-from gateway.prefix.explain import explain
+from gateway.prefix.explain import Miss, explain
 from gateway.prefix.history import USUAL, History
 from router_policies.types import Rates
 
@@ -29,11 +30,14 @@ BODY_BYTES = 2 << 20
 """Longer prompts are neither explained nor kept."""
 WAIT_S = 0.25
 """As long as an entry waits for its explanation before it goes to the database without: a usual batch's time."""
-_LEAST_TOKENS = 256
+LEAST_TOKENS = 256
 """Shorter prompts are cached by no provider, and should cost nothing here."""
 _LINGER_S, _REST = 0.005, 4
 _SLICE_S, _NAP_S = 0.001, 0.0002
 _FOUND = 10_000
+
+_PLACES = {"tools": "tools_changed", "system": "system_changed", "messages": "messages_changed"}
+_NO_WORD = frozenset({"unavailable", "previous_message_not_found"})
 
 log = logging.getLogger("tollway.missed")
 
@@ -54,6 +58,8 @@ class Answered(msgspec.Struct, kw_only=True):
     read: int | None
     ttl_s: float
     rates: Rates
+    diagnosis: Diagnosis | None = None
+    """What the provider itself says of a miss, where it was asked."""
     settled_s: float = 0.0
     """On the monotonic clock."""
 
@@ -77,7 +83,7 @@ class Misses:
 
     def remember(self, call: Answered) -> None:
         """Microseconds, whatever the prompt's length."""
-        if call.tokens < _LEAST_TOKENS or not call.chain.keys or not self._history.max_bytes or self._closing:
+        if call.tokens < LEAST_TOKENS or not call.chain.keys or not self._history.max_bytes or self._closing:
             return
         if len(call.body) > min(BODY_BYTES, self._most):
             self._dropped += 1
@@ -184,10 +190,18 @@ class Misses:
             return None
         priced = rates.uncached is not None and rates.cached is not None
         lost = found.lost_tokens * (rates.uncached - rates.cached) // 1_000 if priced else None  # type: ignore[operator]
+        told = {} if call.diagnosis is None else {"provider": _compared(call.diagnosis, found)}
         return {
-            "kind": found.kind, "path": found.path, "start": found.start, "end": found.end,
+            **told, "kind": found.kind, "path": found.path, "start": found.start, "end": found.end,
             "would_hit": found.would_hit_tokens, "lost": found.lost_tokens, "lost_nanos": lost, "earlier_us": found.earlier_us,
         }  # fmt: skip
+
+
+def _compared(said: Diagnosis, found: Miss) -> Mapping[str, Any]:
+    """The provider's own word for the miss, and whether it is ours too; None where it has none."""
+    ours = "model_changed" if found.kind == "model" else _PLACES.get(found.path.split("/")[1] if found.path else "", "")
+    agrees = None if said.reason in _NO_WORD else said.reason == ours
+    return {"reason": said.reason, "tokens": said.tokens, "agrees": agrees}
 
 
 def _goes_on(earlier: Answered, call: Answered) -> bool:

@@ -5,6 +5,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -100,6 +101,7 @@ def run(config: Settings, host: str, port: int, demo_team: str | None, workers: 
             f"listening on {host} opens the gateway to the network: give it an admin key of your own first, "
             "`admin_key: env:NAME` or `file:PATH` in the settings"
         )
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # memory holds keys and prompts: a crash must not write them to a disk
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     seat = None if workers == 1 else Seat(workers=workers, worker=Worker())

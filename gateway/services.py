@@ -31,6 +31,7 @@ from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
 from gateway.progress import ProgressNotes
 from gateway.settings import Settings
+from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.workers.far import FarHouse
 from router_policies.files import PolicyStore
@@ -65,6 +66,7 @@ class Services:
     index: PrefixIndex = field(default_factory=PrefixIndex)
     kv: KvWatch
     """What those engines say of their caches, for the index."""
+    warmer: Warmer
     misses: Misses = field(default_factory=Misses)
     traffic: Traffic = field(default_factory=Traffic)
     trials: Trials = field(default_factory=Trials)

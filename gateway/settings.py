@@ -96,6 +96,14 @@ EngineName = Literal["embedded", "vllm", "sglang", "tensorrt-llm", "llama.cpp", 
 KNOW_NO_SALT = ("llama.cpp", "dynamo")
 
 
+class AccountSettings(_Part):
+    """One of several accounts, or regions, of a backend: each has caches and rate limits of its own."""
+
+    key: Reference = Field(description="where its API key is: env:NAME or file:PATH")
+    url: Url | None = Field(None, description="its address, if it differs")
+    region: str | None = Field(None, description="region class of the price rows, if it differs")
+
+
 class BackendSettings(_Part):
     """An address, a key, a dialect and models."""
 
@@ -109,6 +117,11 @@ class BackendSettings(_Part):
     )
     url: Url = Field(description="base address, e.g. https://api.openai.com/v1")
     key: Reference | None = Field(None, description="where its API key is: env:NAME or file:PATH")
+    accounts: dict[Annotated[str, Field(pattern=NAME)], AccountSettings] = Field(
+        default_factory=dict,
+        description="several keys or regions instead of one `key`: each is a backend of its own, NAME-ACCOUNT, and a"
+        " conversation stays where its prefix is cached",
+    )
     key_header: str | None = Field(
         None, pattern=r"^[a-z0-9-]+$", description="header with the key; default: authorization, x-api-key for anthropic"
     )
@@ -149,6 +162,8 @@ class BackendSettings(_Part):
             raise ValueError("models: name at least one model")
         if self.cache_salt and self.engine in KNOW_NO_SALT:
             raise ValueError(f"cache_salt: {self.engine} knows no salt, so teams would share its prefix cache; leave it out")
+        if self.accounts and self.key is not None:
+            raise ValueError("key: stands with each of the accounts, where there are some")
         for api in self.speaks or ():
             spoken = self.dialect != "other" and (api in APIS_OF["anthropic"]) == (self.dialect == "anthropic")
             if not spoken and api not in STORES:
@@ -241,6 +256,9 @@ class AlertSettings(_Part):
 class QueueSettings(_Part):
     """The gateway's own batches: calls that wait for cheap lanes and hours, and survive a restart."""
 
+    store: Literal["disk", "database"] = Field(
+        "disk", description="where they wait: in DATA, or in PostgreSQL (`database_url`), where all replicas share them"
+    )
     max_calls: int = Field(100_000, gt=0, description="calls that wait at once; a batch that is more is refused")
     max_mib: int = Field(1_024, gt=0, description="files and answers kept")
     at_once: int = Field(8, gt=0, le=1_000, description="queued calls under way at once on ordinary lanes")
@@ -270,6 +288,9 @@ class File(_Part):
     redis_away: Literal["lease", "closed"] = Field(
         "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
     )
+    clickhouse_url: Reference | None = Field(
+        None, description="reference to http(s)://USER:PASSWORD@HOST:8123/DATABASE: a copy of the ledger for analyses"
+    )
     organisation: str = Field("default", pattern=NAME, description="replicas of the same name share budgets in a Redis")
     database_upgrade: Literal["start", "command"] = Field(
         "start", description="when an older database is migrated: at the start, or only by `tollway db upgrade`"
@@ -290,6 +311,14 @@ class File(_Part):
     prefix_index_mb: int = Field(64, ge=1, le=65_536, description="memory of the index of cached prefixes, oldest out first")
     known_parts_mb: int = Field(
         8, ge=1, le=4_096, description="memory of what is known of parts of prompts that were sent before, oldest out first"
+    )
+    known_turns_mb: int = Field(
+        16, ge=0, le=65_536, description="memory for the latest bodies: a turn is read from where it goes on; 0: none"
+    )
+    share_text: bool = Field(
+        False,
+        description="replicas tell each other, through Redis, the tool lists and volatile lines of prompts that normalizing"
+        " keeps; workers of one machine do so in any case",
     )
     explain_mb: int = Field(
         32, ge=0, le=65_536, description="memory of the outlines with which cache misses are explained; 0 explains none"
@@ -335,6 +364,7 @@ class Settings(BaseModel):
     redis_away: Literal["lease", "closed"] = "lease"
     organisation: str = "default"
     database_upgrade: Literal["start", "command"] = "start"
+    clickhouse_url: Secret | None
     admin_key: Secret | None
     key_pepper: Secret | None = None
     login: LoginSettings = Field(default_factory=LoginSettings)
@@ -348,6 +378,8 @@ class Settings(BaseModel):
     max_retry_wait_ms: float
     prefix_index_mb: int = 64
     known_parts_mb: int = 8
+    known_turns_mb: int = 16
+    share_text: bool = False
     explain_mb: int = 32
     keepalive_ms: float
     durability: Literal["process", "power"]
@@ -360,25 +392,35 @@ class Settings(BaseModel):
     log_level: str
 
 
-def load(path: Path, env: Mapping[str, str] | None = None) -> Settings:
-    """Raises `strict_yaml.BadFile` (file, line, nearest word) or `SettingsError`."""
+def load(path: Path, env: Mapping[str, str] | None = None, *, secrets: bool = True) -> Settings:
+    """`secrets=False`: for who only wants to know what there is, and has no keys. Raises `strict_yaml.BadFile` (file, line,
+    nearest word) or `SettingsError`."""
     if not path.is_file():
         raise SettingsError(f"{path}: there is no such file; `tollway up` needs none, `tollway serve` does")
-    return resolve(strict_yaml.load(path, File), path.parent, os.environ if env is None else env)
+    file = strict_yaml.load(path, File)
+    return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+
+
+def _without_secrets(file: File) -> File:
+    backends = {name: backend.model_copy(update={"key": None}) for name, backend in file.backends.items()}
+    alerts = file.alerts.model_copy(update={"channels": {}})
+    return file.model_copy(
+        update={"backends": backends, "alerts": alerts, "redis_url": None, "admin_key": None, "key_pepper": None}
+    )
 
 
 def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
     """Makes paths absolute and looks secrets up. Raises `SettingsError` for a reference that leads nowhere."""
-    data = (folder / file.data).resolve()
+    data, backends = (folder / file.data).resolve(), _each_account(file.backends)
     keys = {
         name: _secret(backend.key, f"backends.{name}.key", folder, env)
-        for name, backend in file.backends.items()
+        for name, backend in backends.items()
         if backend.key is not None
     }
     return Settings(
-        backends=file.backends,
+        backends=backends,
         backend_keys=keys,
-        passthrough=_passthrough(file),
+        passthrough=_passthrough(file, backends),
         policies=(folder / file.policies).resolve() if file.policies else SHIPPED_POLICIES,
         prices=tuple((folder / p).resolve() for p in file.prices),
         data=data,
@@ -387,19 +429,22 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         redis_url=_redis_url(file, folder, env),
         redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
         redis_away=file.redis_away,
+        clickhouse_url=None if file.clickhouse_url is None else _secret(file.clickhouse_url, "clickhouse_url", folder, env),
         organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
         key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
         login=file.login,
         alerts=file.alerts,
         alert_secrets=_alert_secrets(file, folder, env),
-        queue=file.queue,
+        queue=_queue(file),
         max_body_bytes=file.max_body_bytes,
         max_attempts=file.max_attempts,
         retries=file.retries,
         max_retry_wait_ms=file.max_retry_wait_ms,
         prefix_index_mb=file.prefix_index_mb,
         known_parts_mb=file.known_parts_mb,
+        known_turns_mb=file.known_turns_mb,
+        share_text=file.share_text,
         explain_mb=file.explain_mb,
         keepalive_ms=file.keepalive_ms,
         durability=file.durability,
@@ -444,9 +489,30 @@ def database_url(file: File, folder: Path) -> str:
     return file.database_url or f"sqlite:///{(folder / file.data).resolve() / 'tollway.db'}"
 
 
-def _passthrough(file: File) -> Mapping[str, str]:
+def _each_account(backends: Mapping[str, BackendSettings]) -> Mapping[str, BackendSettings]:
+    """Each account as a backend of its own. Raises `SettingsError` where two would have one name."""
+    found: dict[str, BackendSettings] = {}
+    for name, backend in backends.items():
+        accounts = {f"{name}-{account}": said for account, said in backend.accounts.items()}
+        for own, said in accounts.items() or [(name, None)]:
+            if own in found or (said is not None and own in backends):
+                raise SettingsError(f"backends.{name}.accounts: {own!r} is another backend's name too")
+            found[own] = backend if said is None else backend.model_copy(update={
+                "accounts": {}, "key": said.key, "url": said.url or backend.url, "region": said.region or backend.region,
+                "provider": backend.provider or name,
+            })  # fmt: skip
+    return found
+
+
+def _queue(file: File) -> QueueSettings | None:
+    if file.queue is not None and file.queue.store == "database" and (file.database_url or "sqlite").startswith("sqlite"):
+        raise SettingsError("queue.store: `database` needs PostgreSQL (`database_url: postgresql://...`)")
+    return file.queue
+
+
+def _passthrough(file: File, backends: Mapping[str, BackendSettings]) -> Mapping[str, str]:
     for prefix, backend in file.passthrough.items():
-        if backend not in file.backends:
+        if backend not in backends:
             raise SettingsError(f"passthrough.{prefix}: there is no backend {backend!r} under `backends`")
     return file.passthrough
 

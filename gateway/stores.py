@@ -41,7 +41,7 @@ from gateway.workers.far import FarBudgets, FarHouse, Seat, WorkerLedger
 from gateway.workers.house import House
 from router_policies.files import PolicyStore
 
-_AWAY_S = 2.0
+_AWAY_S, _COPY_S = 2.0, 5.0
 _HOUSE_ROOM = Room(segment_bytes=1 << 16, reserve_bytes=1 << 16)
 """The house settles nothing itself."""
 _log = logging.getLogger("tollway")
@@ -135,7 +135,8 @@ async def _database(
         upkeep.add(told.check)
         upkeep.start()
         try:
-            yield store, table, ring, upkeep
+            async with _copied(settings, store):
+                yield store, table, ring, upkeep
         finally:
             await upkeep.close()
             told.reports.close()
@@ -143,6 +144,24 @@ async def _database(
         if coming is not None:
             coming.cancel()
         await store.close()
+
+
+@asynccontextmanager
+async def _copied(settings: Settings, store: Store) -> AsyncIterator[None]:
+    """Keeps the copy in ClickHouse, where there is to be one; in a turn of its own, for it may be slow."""
+    if settings.clickhouse_url is None:
+        yield
+        return
+    from gateway.ledger.clickhouse import ClickHouse  # only where there is one
+
+    copy = ClickHouse(store, settings.clickhouse_url.reveal())
+    shipping = Upkeep(None, [copy.step], every_s=_COPY_S)
+    shipping.start()
+    try:
+        yield
+    finally:
+        await shipping.close()
+        await copy.close()
 
 
 async def schema_there(settings: Settings) -> bool:

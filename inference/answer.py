@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from inference.ask import Delta, Usage
 from inference.chat import ChatRequest
-from inference.engine import Delta, Usage
 from inference.sampling import Logprob
 from inference.tokenizer import Tokenizer
 from inference.tools import CallFinder, ToolCall

@@ -16,10 +16,11 @@ import msgspec
 import orjson
 
 from inference.answer import Teller
+from inference.ask import Delta, QueueFull, Stopped
 from inference.blocks import BLOCK, AllBlocksCleared, BlockPool, BlockStored, Event
 from inference.chat import encode_prompt, read_chat
 from inference.completions import CompletionTeller, read_completion
-from inference.engine import Delta, Engine, QueueFull, Stopped, Stream
+from inference.engine import Engine, Stream
 from inference.parameters import ApiError, bad
 from inference.scheduler import FAST, STANDARD
 
@@ -171,7 +172,7 @@ class App:
         await _reply(send, 200, answer)
 
     def _spilled(self) -> dict[str, int] | None:
-        spill = self.engine.spill
+        spill = self.engine.storage.spill
         return None if spill is None else {"slots": spill.slots, "blocks": len(spill), "hit_tokens": spill.restored * BLOCK}
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,13 +189,13 @@ class App:
             "kv_spill_blocks": ("Blocks in the spill.", [({}, (self._spilled() or {}).get("blocks", 0))]),
             "cache_config_info": ("The cache's shape.", [(config, 1)]),
         }
-        text = self.engine.metrics.render(gauges, self.served.name).encode()
+        text = self.engine.tally.metrics.render(gauges, self.served.name).encode()
         await _start(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
         await send({"type": "http.response.body", "body": text})
 
     async def _kv_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Cached blocks as they come and go, in vLLM's words; whoever is new or too late is told the present content."""
-        pool = self.engine.scheduler.pool
+        pool = self.engine.storage.pool
         last = dict(scope["headers"]).get(b"last-event-id", b"")
         sequence = int(last) + 1 if last.isdigit() and len(last) < 20 else -1
         gone, said = asyncio.create_task(_gone(receive)), time.monotonic()

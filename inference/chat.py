@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inference.engine import Ask
+from inference.ask import Ask
 from inference.grammar import BadGrammar, Grammar, any_json, json_schema
 from inference.parameters import Json, bad, flag, integer, mapping, read_ask
 from inference.tokenizer import Tokenizer, Turn

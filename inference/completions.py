@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inference.answer import usage_json
-from inference.engine import Ask, Delta
+from inference.ask import Ask, Delta
 from inference.parameters import Json, bad, flag, integer, mapping, read_ask
 from inference.tokenizer import Tokenizer
 

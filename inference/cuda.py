@@ -38,9 +38,9 @@ class PagedCache(KVCache):
         self, layers: int, blocks: int, block_size: int, heads: Heads, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.dtype, self.block_size, self.heads, self.blocks = dtype, block_size, heads, blocks
-        self._rows = torch.zeros(layers, 2, blocks + 1, block_size, heads.key, heads.size, dtype=dtype, device=device)
-        self._scales = None
-        self.layers = self._rows.unbind()
+        self.rows = torch.zeros(layers, 2, blocks + 1, block_size, heads.key, heads.size, dtype=dtype, device=device)
+        self.scales = None
+        self.layers = self.rows.unbind()
 
     def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
         """Store [rows, keys then values, size] at slots (block * block size + offset)."""
@@ -118,7 +118,7 @@ class CudaLlama(Llama):
         self.heads = Heads(config.heads, config.kv_heads, config.head_size)
         self.choice = Choice(f"{dtype} on {device}", RowGroups(SIZES, exact=False), {str(dtype): f"on {device}, not checked"})
         self.attention = PagedAttention(self.heads, attend)  # type: ignore[assignment]
-        self.native, self.exact = None, False
+        self.kind, self.report, self.exact = self.choice.kind, self.choice.report, False
         self._rotary = rotary(config).to(device)
         there = _There(weights, device)
         self._layers = [self._layer(there, index) for index in range(config.layers)]
@@ -137,7 +137,7 @@ class CudaLlama(Llama):
         assert isinstance(cache, PagedCache)
         rows = len(batch.spans)
         if rows > SIZES[-1] or any(span.count > 1 or not span.decode for span in batch.spans):
-            return self._forward(batch, cache).cpu()
+            return super().forward(batch, cache).cpu()
         size = self.groups.padded(rows)
         if size not in self._graphs:
             self._graphs[size] = _Graph(self, size, cache)

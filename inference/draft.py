@@ -11,7 +11,7 @@ import torch
 
 from inference.attention import Span
 from inference.blocks import BLOCK, BlockPool
-from inference.model import Batch, Llama
+from inference.model import Batch, Model
 
 _CHUNK = 256
 
@@ -19,7 +19,7 @@ _CHUNK = 256
 class DraftModel:
     """The small model and its cache; called on the engine's thread only."""
 
-    def __init__(self, model: Llama, kv_tokens: int, dtype: torch.dtype = torch.float16) -> None:
+    def __init__(self, model: Model, kv_tokens: int, dtype: torch.dtype = torch.float16) -> None:
         self.model, self.pool = model, BlockPool(max(1, kv_tokens // BLOCK))
         self._cache = model.cache(self.pool.blocks, BLOCK, dtype)
 

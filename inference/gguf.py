@@ -44,6 +44,10 @@ class Truncated(GGUFError):
     """The file promises more than it holds."""
 
 
+class Damaged(GGUFError):
+    """Numbers that no model has."""
+
+
 class BadValue(GGUFError):
     """A field holds what it cannot hold: an unknown type, a duplicate name, a shape that does not fit."""
 
@@ -96,9 +100,10 @@ class GGUF:
         return np.frombuffer(self._data, np.uint8, info.nbytes, info.start).copy()
 
     def dequantize(self, name: str) -> Floats:
-        """A tensor as float32, whatever its kind."""
+        """A tensor as float32, whatever its kind. Raises `Damaged`."""
         info = self.info(name)
-        return _DEQUANTIZE[info.kind](self.raw(name)).reshape(info.shape)
+        with np.errstate(all="ignore"):
+            return _finite(name, _DEQUANTIZE[info.kind](self.raw(name))).reshape(info.shape)
 
     def quantized(self, name: str) -> Quantized | None:
         """A Q4_1 or Q8_0 matrix as it lies in the file, for kernels that eat it so; None if it is neither."""
@@ -107,10 +112,10 @@ class GGUF:
             return None
         rows, columns = info.shape
         blocks = self.raw(name).reshape(rows * columns // 32, -1)
-        d = _f16(blocks[:, 0:2]).reshape(rows, -1)
+        d = _finite(name, _f16(blocks[:, 0:2])).reshape(rows, -1)
         if info.kind == "Q8_0":
             return Quantized(blocks[:, 2:].copy().view(np.int8).reshape(rows, columns), d)
-        m = _f16(blocks[:, 2:4]).reshape(rows, -1)
+        m = _finite(name, _f16(blocks[:, 2:4])).reshape(rows, -1)
         return Quantized(_nibbles(blocks[:, 4:]).reshape(rows, columns), d, m)
 
 
@@ -212,6 +217,12 @@ class _Cursor:
         width = struct.calcsize(code)
         count = self.count(width)
         return list(struct.unpack(f"<{count}{code[1]}", self.take(count * width)))
+
+
+def _finite(name: str, numbers: Floats) -> Floats:
+    if not np.isfinite(numbers).all():
+        raise Damaged(f"tensor {name!r} holds numbers that are not finite")
+    return numbers
 
 
 def _nibbles(packed: Bytes) -> Bytes:

@@ -1,14 +1,12 @@
-"""The llama forward pass over one flat list of tokens from any number of sequences.
+"""The llama forward pass in torch, over one flat list of tokens from any number of sequences.
 
-Rows that decode go through the compiled step (`native`) where there is one. All others share every matrix product in
-torch, padded to a count that keeps their bits independent of each other (see `linear`); only attention looks at them
-apart. Padding rows write to the null block.
+All rows share every matrix product, padded to a count that keeps their bits independent of each other (see `linear`); only
+attention looks at them apart. Padding rows write to the null block. `native` does the same in C where it can.
 """
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,10 +16,7 @@ from torch import Tensor
 from inference.attention import Attention, Span
 from inference.cache import Heads, KVCache
 from inference.linear import Choice, Linear, Product, RowGroups, choose
-from inference.native import NativeStep, Unavailable
 from inference.weights import ModelConfig, Weights
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +29,21 @@ class Batch:
     ids: list[int]
     spans: list[Span]
     wanted: list[int]
+
+
+class Model(Protocol):
+    """What runs a batch: `kind` names its numbers, `exact` says that company never changes a row's bits, `report` why."""
+
+    config: ModelConfig
+    kind: str
+    exact: bool
+    report: dict[str, str]
+
+    def cache(self, blocks: int, block_size: int, dtype: torch.dtype) -> KVCache:
+        """A key-value cache that fits this model."""
+
+    def forward(self, batch: Batch, cache: KVCache) -> Tensor:
+        """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +67,16 @@ class Llama:
         self.config = config
         self.heads = Heads(config.heads, config.kv_heads, config.head_size)
         self.choice = _choose(weights, kind)
+        self.kind, self.report = self.choice.kind, self.choice.report
         self.attention = Attention(self.heads, config.context)
+        self.exact = self.choice.groups.exact and self.attention.exact
         self._rotary = rotary(config)
-        self.native = self._compile(weights) if kind == "auto" else None
-        self.exact = self.choice.groups.exact and (self.attention.exact or self.native is not None)
         self._layers = [self._layer(weights, index) for index in range(config.layers)]
         embedding = weights.matrix("token_embd.weight")
-        self._embedding = embedding.dense if self.choice.kind == "fp32" else embedding.dense.half()
+        self._embedding = embedding.dense if self.kind == "fp32" else embedding.dense.half()
         self._norm = weights.vector("output_norm.weight")
-        if self.native is None:
-            head = weights.matrix("output.weight") if weights.has("output.weight") else embedding
-            self._head: Product = Linear(head, self.choice.kind, self.groups)
+        head = weights.matrix("output.weight") if weights.has("output.weight") else embedding
+        self._head: Product = Linear(head, self.kind, self.groups)
 
     @property
     def groups(self) -> RowGroups:
@@ -80,20 +89,6 @@ class Llama:
 
     def forward(self, batch: Batch, cache: KVCache) -> Tensor:
         """Compute all rows, store their keys and values, and give the logits of the wanted rows in float32."""
-        if self.native is None or not self.native.takes(cache):
-            return self._forward(batch, cache)
-        decode = [span for span in batch.spans if span.decode]
-        rows = sum(span.count for span in decode)
-        if not rows:
-            return self._forward(batch, cache)
-        logits = self.native.decode(self._embed(batch.ids[:rows]), decode, cache)
-        if rows == len(batch.ids):
-            return logits
-        spans = [replace(span, row=span.row - rows) for span in batch.spans[len(decode) :]]
-        rest = Batch(batch.ids[rows:], spans, [row - rows for row in batch.wanted if row >= rows])
-        return torch.cat((logits, self._forward(rest, cache)))
-
-    def _forward(self, batch: Batch, cache: KVCache) -> Tensor:
         padding = [0] * (self.groups.padded(len(batch.ids)) - len(batch.ids))
         x = self._embed(batch.ids + padding)
         positions, slots = (at.to(self.device) for at in places(batch.spans, len(x), cache.block_size))
@@ -114,31 +109,18 @@ class Llama:
             x += layer.out(self.attention(index, rows[:, : heads.query], cache, plan))
             gate, up = layer.gate_up(F.rms_norm(x, width, layer.ffn_norm, eps)).chunk(2, -1)
             x += layer.down(F.silu(gate).mul_(up))
-        return self.logits(x[wanted])
+        return self._logits(x[wanted])
 
-    def logits(self, x: Tensor) -> Tensor:
+    def _logits(self, x: Tensor) -> Tensor:
         """Final norm and head for some rows."""
         rows = x.shape[0]
         if not rows:
             return x.new_empty(0, self.config.vocabulary)
-        if self.native is not None:
-            return self.native.head(x)
         x = F.pad(x, (0, 0, 0, self.groups.padded(rows) - rows))
         return self._head(F.rms_norm(x, (self.config.width,), self._norm, self.config.eps))[:rows]
 
     def _embed(self, ids: list[int]) -> Tensor:
         return self._embedding[torch.tensor(ids, device=self.device)].float()
-
-    def _compile(self, weights: Weights) -> NativeStep | None:
-        """The compiled decode step, if this machine and these weights allow it; the report says why not."""
-        try:
-            native = NativeStep(self.config, weights, torch.view_as_real(self._rotary))
-        except Unavailable as error:
-            log.warning("decode by torch: no native step: %s", error)
-            self.choice.report["native decode"] = f"unavailable: {error}"
-            return None
-        self.choice.report["native decode"] = "exact, weights as the file has them"
-        return native
 
     def _turns(self, positions: Tensor) -> Tensor:
         """What to multiply queries and keys with, as complex pairs: the rotation, and for queries the scale as well."""
@@ -173,7 +155,7 @@ class Llama:
         return torch.cat((weights.vector(q).expand(self.heads.query, -1), weights.vector(k).expand(self.heads.key, -1)))
 
     def _linear(self, weights: Weights, *names: str) -> Product:
-        return Linear(weights.matrix(*names), self.choice.kind, self.groups)
+        return Linear(weights.matrix(*names), self.kind, self.groups)
 
 
 def _choose(weights: Weights, kind: str) -> Choice:

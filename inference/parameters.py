@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inference.engine import Ask
+from inference.ask import Ask
 from inference.grammar import Grammar
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Lane

@@ -116,7 +116,7 @@ class Sampler:
 
 def pick(row: Tensor, sampling: Sampling, u: float) -> int:
     """The token at `u` (0 to 1) of the distribution that temperature, top-k, top-p and min-p leave of the logits."""
-    row = row.double() / sampling.temperature
+    row = row.double().div_(sampling.temperature)
     if not sampling.top_k and sampling.top_p >= 1 and not sampling.min_p:
         return _at(torch.softmax(row, -1), u)
     probabilities, order = _sorted(row, sampling)

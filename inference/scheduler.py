@@ -31,12 +31,15 @@ STANDARD = Lane("standard", "default", level=1, most_running=8, speculates=False
 class Limits:
     """Rows of prompt a step may compute: alone, beside decoding requests, and of others beside fast ones.
 
-    `turn`: when so many steps in a row gave rows to fast prompts and none to a standard one, the next gives it some.
+    They are counted as rows at a prompt's start: one at position `doubles_at`, which attends so many keys, counts twice, so
+    that a step takes as long at a prompt's end as at its start. `turn`: when so many steps in a row gave rows to fast
+    prompts and none to a standard one, the next gives it some.
     """
 
-    alone: int = 128
-    shared: int = 128
+    alone: int = 256
+    shared: int = 96
     fast: int = 64
+    doubles_at: int = 1_536
     verify_rows: int = 24
     turn: int = 3
     aging_s: float = 20.0
@@ -173,7 +176,7 @@ class Scheduler:
         running, blocked = set(self.running), False
         for request in prompts:
             left = self._room(request, decodes, chunks)
-            if left < 1 or (request not in running and (blocked or self._lane_full(request.lane))):
+            if left < (BLOCK if chunks else 1) or (request not in running and (blocked or self._lane_full(request.lane))):
                 continue
             if request in running or self._admit(request, now):
                 chunks.append(self._chunk(request, left))
@@ -181,13 +184,17 @@ class Scheduler:
                 blocked = True
         return chunks
 
-    def _room(self, request: Request, decodes: Sequence[Work], chunks: Sequence[Work]) -> int:
-        """How many rows of this prompt the step still takes: few beside fast requests, if it is none itself."""
+    def _room(self, request: Request, decodes: Sequence[Work], chunks: Sequence[Work]) -> float:
+        """How many rows at a prompt's start the step still takes: few beside fast requests, if this is none itself."""
         hurried = any(work.request.lane.speculates for work in (*decodes, *chunks))
         most = self.limits.shared if decodes else self.limits.alone
         if hurried and not request.lane.speculates:
             most = min(most, self.limits.fast)
-        return most - sum(len(work.tokens) for work in chunks)
+        return most - sum(len(work.tokens) * self._weight(work.start) for work in chunks)
+
+    def _weight(self, position: int) -> float:
+        """What a row costs there, beside one at a prompt's start."""
+        return 1 + position / self.limits.doubles_at
 
     def _make_way(self, now: float) -> None:
         """The first fast request that waits takes blocks from requests of slower lanes, if there are too few."""
@@ -264,15 +271,14 @@ class Scheduler:
                 request.table.append(block)
             request.computed += BLOCK
 
-    def _chunk(self, request: Request, left: int) -> Work:
+    def _chunk(self, request: Request, left: float) -> Work:
         """The next rows of what is known; looks first whether somebody else has computed them meanwhile."""
         before = request.computed
         self._find(request)
         if not request.preemptions:
             request.cached += request.computed - before
-        start, end = request.computed, min(request.computed + left, len(request.tokens))
-        if end < len(request.tokens) and end // BLOCK * BLOCK > start:
-            end = end // BLOCK * BLOCK
+        start = request.computed
+        end = min(start + max(1, int(left / self._weight(start))), len(request.tokens))
         return Work(request, start, tuple(request.tokens[start:end]))
 
     def _publish(self, request: Request) -> None:

@@ -4,7 +4,6 @@ Prints one line `ready http://host:port` to stdout when it serves; everything el
 """
 
 import argparse
-import asyncio
 import ctypes
 import gc
 import logging
@@ -21,16 +20,17 @@ from typing import Any
 
 import torch
 import uvicorn
+import uvloop
 
 from inference.app import App, Served
 from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
-from inference.cuda import CudaLlama
 from inference.draft import DraftModel
 from inference.engine import Engine
-from inference.gguf import BadValue, GGUFError, NotGGUF, Truncated, read_gguf
+from inference.gguf import BadValue, Damaged, GGUFError, NotGGUF, Truncated, read_gguf
 from inference.linear import KINDS, KindUnavailable
-from inference.model import Llama
+from inference.loading import load_model
+from inference.storage import Storage
 from inference.tokenizer import CHATML, Tokenizer
 from inference.weights import GGUFWeights, ModelConfig, Weights, bundled_model, file_hash, read_config
 
@@ -55,12 +55,13 @@ def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
         served = load(options)
     except (GGUFError, KindUnavailable, OSError) as error:
         sys.exit(f"cannot load the model {options.model or ''}: {error}\n{_way_out(error)}")
+    gc.freeze()  # what is there now stays: to look through all of torch's objects once took 0.3 s in the middle of answers
     served.engine.start()
     config = uvicorn.Config(
         App(served), log_level="warning", lifespan="off", timeout_graceful_shutdown=_DRAIN_S, access_log=False
     )
     try:
-        asyncio.run(_Server(config, listener).serve(sockets=[listener]))
+        uvloop.run(_Server(config, listener).serve(sockets=[listener]))
     except KeyboardInterrupt:  # uvicorn raises the signal again once it has shut down
         pass
     finally:
@@ -69,7 +70,7 @@ def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
 
 def _way_out(error: Exception) -> str:
     match error:
-        case Truncated():
+        case Truncated() | Damaged():
             return "The file is damaged or was cut short: fetch it again."
         case NotGGUF():
             return "--model takes a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and safetensors."
@@ -94,45 +95,42 @@ def load(options: argparse.Namespace) -> Served:
     tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
     if tokenizer.size > config.vocabulary:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
-    device, before = torch.device(options.device), _resident_bytes()
-    with torch.inference_mode():
-        model = Llama(config, weights, options.weights) if device.type == "cpu" else _on_gpu(config, weights, device)
+    before = _resident_bytes()
+    model = load_model(config, weights, options.weights, options.device)
     weights_bytes = _resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
-    engine = Engine(
-        model,
-        tokenizer,
-        identity=f"{options.served_name} {digest}",
-        kv_tokens=options.kv_tokens,
-        kv_dtype=KV_FORMS[options.kv_dtype],
-        threads=options.threads,
-        draft=draft,
-        spill_mib=options.kv_spill_mib,
-        spill_dir=options.kv_spill_dir,
-    )
-    cache_bytes = engine.cache.block_bytes * engine.scheduler.pool.blocks
+    storage = Storage(
+        model, options.kv_tokens, KV_FORMS[options.kv_dtype], identity=f"{options.served_name} {digest}",
+        spill_mib=options.kv_spill_mib, spill_dir=options.kv_spill_dir,
+    )  # fmt: skip
+    engine = Engine(model, tokenizer, storage, threads=options.threads, draft=draft)
     facts: dict[str, Any] = {
-        "weights": model.choice.kind,
+        "weights": model.kind,
         "weights_bytes": weights_bytes,
         "exact": model.exact,
-        "kernels": model.choice.report,
+        "kernels": model.report,
         "threads": options.threads,
-        "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": cache_bytes},
+        "kv_cache": {"dtype": options.kv_dtype, "tokens": options.kv_tokens, "bytes": storage.bytes},
         "kv_spill_mib": options.kv_spill_mib,
         "load_seconds": round(time.monotonic() - start, 2),
     }
     log.info("loaded %s: %s", path.name, facts)
-    log.info("the cache takes up to %.2f GiB as it fills", cache_bytes / (1 << 30))
+    log.info("the cache takes up to %.2f GiB as it fills", storage.bytes / (1 << 30))
     if not model.exact:
         log.warning("kernels here are not exact: a batch or a draft may change a near tie in an answer")
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
 
 
 def _resident_bytes() -> int:
-    """Memory of this process, once what is not needed any more has gone; 0 where the system does not say."""
+    """Memory of this process's own (no files), once what is not needed any more has gone; 0 where the system does not say."""
     gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
     statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
+    if not statm.exists():
+        return 0
+    _, resident, files, *_ = map(int, statm.read_text().split())
+    return (resident - files) * mmap.PAGESIZE
 
 
 def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
@@ -144,19 +142,12 @@ def _source(path: Path) -> tuple[ModelConfig, Weights, Mapping[str, Any], str]:
     return read_config(file), GGUFWeights(file), file.meta, file_hash(path)
 
 
-def _on_gpu(config: ModelConfig, weights: Weights, device: torch.device) -> Llama:
-    if device.type != "cuda" or not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-        raise KindUnavailable(f"--device {device}: there is no such GPU here, or this torch was built without CUDA")
-    return CudaLlama(config, weights, device)
-
-
 def _draft(path: Path, meta: Mapping[str, Any], options: argparse.Namespace) -> DraftModel:
     """The smaller sibling; refused unless its vocabulary is the same, token for token."""
     config, weights, own, _ = _source(path)
     if own["tokenizer.ggml.tokens"] != meta["tokenizer.ggml.tokens"]:
         raise BadValue(f"--draft-model {path.name}: its vocabulary is not the model's")
-    with torch.inference_mode():
-        model = Llama(config, weights, options.weights)
+    model = load_model(config, weights, options.weights)
     log.info("drafts by %s: %d layers of width %d", path.name, config.layers, config.width)
     return DraftModel(model, min(options.kv_tokens, _DRAFT_TOKENS), KV_FORMS[options.kv_dtype])
 

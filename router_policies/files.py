@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from router_policies.beside import beside
 from router_policies.build import build
 from router_policies.lazily import lazily
 from router_policies.presets import default_policy
@@ -129,7 +130,11 @@ def _policy(name: str, documents: Mapping[str, Document]) -> Policy | None:
         if isinstance(document.data, dict):
             validate(replace(document, data={"team": "base", **document.data}), schema.TeamFile)
         return None
-    return build(document, validate(document, schema.TeamFile))
+    try:
+        file = validate(document, schema.TeamFile)
+    except BadFile as bad:
+        raise BadFile([*bad.problems, *beside(document, bad.problems)]) from None
+    return build(document, file)
 
 
 def _parent_name(document: Document) -> str | None:

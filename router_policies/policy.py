@@ -63,13 +63,13 @@ def decide(
     """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons. `worded`: whether the
     reason is written out, which a replay of a million calls does not need."""
     verdict = classify(policy, ask, learnt)
-    resolved = resolve_model(policy, ask.model)
-    terms = _terms(policy, ask, verdict.klass, resolved.model, forecast)
-    if resolved.refusal is not None:
-        refused = [Refused(lane, resolved.refusal) for lane in lanes]
-        return _decision(terms, verdict, [], refused, worded, denied=resolved.refusal)
+    model = policy.models.aliases.get(ask.model, ask.model)
+    refusal = policy.models.refusal(model)
+    terms = _terms(policy, ask, verdict.klass, model, forecast)
+    if refusal is not None:
+        return _decision(terms, verdict, [], [Refused(lane, refusal) for lane in lanes], worded, denied=refusal)
     ranked, refused = _rank(ask, lanes, terms)
-    fallbacks = policy.models.fallbacks.get(resolved.model)
+    fallbacks = policy.models.fallbacks.get(model)
     if fallbacks:
         ranked, refused = _with_fallbacks(ask, lanes, terms, fallbacks, ranked, refused)
     return _decision(terms, verdict, ranked, refused, worded)

@@ -153,6 +153,8 @@ class Cache:
     plan: bool = True
     hold_out: float = 0.02
     fan_out_wait_ms: float = 10_000.0
+    keep_warm_usd_per_day: float = 0.0
+    ask_diagnosis: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,6 +185,10 @@ class CachePart(_Part):
     """Share of sessions left unplanned, so that savings are measured."""
     fan_out_wait_ms: Annotated[float, Field(ge=0, le=120_000, allow_inf_nan=False)] = 10_000.0
     """Longest wait of calls that come together with a cold prefix in common for the one that writes it; 0: none."""
+    keep_warm_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
+    """Most that calls may cost in a day (UTC) which only keep a prefix from expiring; 0: there are none."""
+    ask_diagnosis: bool = False
+    """Whether a provider that can say why its cache missed is asked to (Anthropic); its answers then say so too."""
 
 
 class RatePart(_Part):

@@ -150,10 +150,13 @@ class _Lane:
 class World:
     """Runs one trace once."""
 
-    def __init__(self, lanes: Iterable[Reality], seed: int = 0) -> None:
+    def __init__(self, lanes: Iterable[Reality], seed: int = 0, skipped: int = 0) -> None:
+        """`skipped`: calls of the trace before the first that comes here; their luck is passed over."""
         self._random = random.Random(seed)
+        for _ in range(2 * skipped):
+            self._random.gauss(0.0, 1.0)
         self._lengths = Lengths(OUTPUT_PRIOR)
-        self._answers, self._draw = 0, 0.5
+        self._answers, self._draw = 0, (0.5 + skipped * _GOLDEN) % 1.0
         pools: dict[str, Cache] = {}
         self._lanes: list[_Lane] = []
         for real in lanes:

@@ -102,6 +102,14 @@ class Tally:
             cell = self._cells[key] = Sums()
         cell.add(served)
 
+    def plus(self, other: Tally) -> None:
+        """Adds another run's calls: other calls of the same trace."""
+        while self._width_s < other._width_s:
+            self._double()
+        times = round(self._width_s / other._width_s)
+        for (stretch, team, name), cell in other._cells.items():
+            self._cells.setdefault((stretch // times, team, name), Sums()).plus(cell)
+
     def _double(self) -> None:
         self._width_s *= 2
         old, self._cells = self._cells, {}

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import csv
 import heapq
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+import msgspec
 
 from router_policies.simulate import Recorded
 
@@ -58,7 +59,7 @@ def read(path: Path, *, team: str = "default", model: str = "m", mix: Mix = NO_M
 
 
 def merged(traces: Sequence[Iterator[Recorded]]) -> Iterator[Recorded]:
-    return heapq.merge(*traces, key=lambda call: call.at_s)
+    return traces[0] if len(traces) == 1 else heapq.merge(*traces, key=lambda call: call.at_s)
 
 
 def _azure(path: Path, lines: Any, team: str, model: str, mix: Mix) -> Iterator[Recorded]:
@@ -108,8 +109,8 @@ def _objects(path: Path, lines: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = msgspec.json.decode(line)
+        except msgspec.DecodeError:
             row = None
         if not isinstance(row, dict):
             raise BadTrace(f"{path}:{number}: is not a JSON object")

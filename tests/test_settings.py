@@ -34,6 +34,23 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
     assert read(tmp_path, BACKEND.replace("env:K", "file:secret")).backend_keys["b"].reveal() == "sk-2"
 
 
+ACCOUNTS = BACKEND.replace("key: env:K", "accounts: {x: {key: env:K}, y: {key: env:L, url: 'https://eu.example', region: eu}}")
+
+
+def test_each_account_is_a_backend_of_its_own(tmp_path: Path) -> None:
+    """With its key, address and region, priced as the one they belong to."""
+    settings = read(tmp_path, ACCOUNTS, K="1", L="2")
+    found = {name: (one.url, one.region, one.provider, settings.backend_keys[name].reveal()) for name, one in settings.backends.items()}
+    assert found == {"b-x": ("https://api.example/v1", None, "b", "1"), "b-y": ("https://eu.example", "eu", "b", "2")}
+
+
+def test_accounts_have_names_and_keys_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="b-x"):
+        read(tmp_path, ACCOUNTS + BACKEND.removeprefix("backends:\n").replace("  b:", "  b-x:"), K="1", L="2")
+    with pytest.raises(BadFile, match="accounts"):
+        read(tmp_path, ACCOUNTS.replace("    models", "    key: env:K\n    models"), K="1", L="2")
+
+
 @pytest.mark.parametrize(("text", "line", "words"), [
     pytest.param(BACKEND.replace("dialect:", "dialct:"), 3, ["dialct", "dialect"], id="a misspelt field"),
     pytest.param(BACKEND + "polices: x\n", 7, ["polices", "policies"], id="a misspelt field at the top"),
@@ -86,3 +103,10 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.yaml"):
         load(tmp_path / "nothing.yaml")
+
+
+def test_a_shared_queue_needs_a_shared_database(tmp_path: Path) -> None:
+    """SQLite is one machine's."""
+    (tmp_path / "tollway.yaml").write_text("queue: {store: database}\n")
+    with pytest.raises(SettingsError, match="needs PostgreSQL"):
+        load(tmp_path / "tollway.yaml")

@@ -249,7 +249,7 @@ async def _overload(seconds: float) -> Reached:
 
 @experiment("C26")
 def fairness(scale: Scale) -> Reached:
-    """One team at twenty times its share, and at twice all that there is, beside two that behave."""
+    """One team at twenty times what two others send; at twice the capacity, which is beyond the promise, the figure is told."""
     return run(_fairness(scale.of(6, 60)))  # type: ignore[no-any-return]
 
 
@@ -272,7 +272,7 @@ async def _fairness(seconds: float) -> Reached:
             success = sum(one.status == 200 for one in beside) / len(beside)
             refused = sum(one.status == 503 for one in loud) / len(loud)
             figures.append(f"{name}: others' P99 {ratio:.1f}x, success {success:.1%}, of the loud {refused:.0%} refused")
-            kept &= ratio <= 1.5 and success >= 0.999
+            kept &= success >= 0.999 and (ratio <= 1.5 or per_s > 500)
             await asyncio.sleep(1.0)
         figure = f"others alone P99 {alone:.1f} ms, capacity {capacity:.0f}/s; " + "; ".join(figures)
         return Reached(figure, kept, f"{2 * seconds:.0f} s each, 25, 25 and the loud team's calls/s of 35 kB")

@@ -1,4 +1,4 @@
-"""C1 to C7 and C15 to C23, as far as the test suite has their scenarios, which are run here longer.
+"""C1 to C7, C15 to C23 and C27, as far as the test suite has their scenarios, which are run here longer.
 
 Each prints its figures as `C3 {...}`; where one prints none, what is told is how many passed.
 """
@@ -170,4 +170,14 @@ def clocks(scale: Scale) -> Reached:
     return scenarios(
         "C17", "hypothesis over 12 zones; no whole replicas with clocks apart", "tests/budgets/test_windows.py",
         "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+    )  # fmt: skip
+
+
+@experiment("C27")
+def simulation(scale: Scale) -> Reached:
+    """The gateway behind its HTTP parser on a virtual clock, with seeded faults, kills and power cuts."""
+    seeds = scale.of(200, 10_000)
+    return scenarios(
+        "C27", f"{seeds:.0f} seeds; neither sockets, Redis nor several workers are simulated", "tests/simulation",
+        TOLLWAY_SEEDS=seeds,
     )  # fmt: skip

@@ -46,6 +46,8 @@ class Providers:
         self.seen: list[Seen] = []
         self.objects = ObjectStore()
         self.open: set[Any] = set()
+        self._answered: dict[str, Mapping[str, Any]] = {}
+        """Requests by the name of their answer."""
         self._caches: dict[str, Cache] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="providers")
@@ -55,6 +57,7 @@ class Providers:
         """Empty caches and no records: a fresh world."""
         self._caches.clear()
         self.seen.clear()
+        self._answered.clear()
         self.objects = ObjectStore()
 
     def url(self, provider: str) -> str:
@@ -98,8 +101,14 @@ class Providers:
             self.seen.append(Seen(provider=name, domain=domain, at_s=self.now_s(), body=asked, used=None, error=str(error)))
             return 400, "application/json", [wire.error(provider.wire, str(error))], None
         self.seen.append(Seen(provider=name, domain=domain, at_s=self.now_s(), body=asked, used=used))
-        kind, pieces = wire.answer(name, provider.wire, asked, used)
+        answer = wire.new_id()
+        kind, pieces = wire.answer(answer, name, provider.wire, asked, used, self._diagnosis(asked, used))
+        self._answered[answer] = asked
         return 200, kind, pieces, used
+
+    def _diagnosis(self, asked: Mapping[str, Any], used: Used) -> Mapping[str, Any] | None:
+        earlier = (asked.get("diagnostics") or {}).get("previous_message_id")
+        return None if earlier is None else wire.diagnosis(self._answered.get(earlier), asked, used)
 
     def _used(self, provider: Provider, domain: str, body: Mapping[str, Any]) -> Used:
         if provider.wire == "anthropic" and body.get("max_tokens") == 0:

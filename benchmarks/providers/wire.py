@@ -39,12 +39,19 @@ def anthropic_usage(used: Used, output: int) -> Json:
             "output_tokens": output, "service_tier": "standard"}  # fmt: skip
 
 
-def answer(provider: str, wire: str, body: Mapping[str, Any], used: Used) -> tuple[str, list[bytes]]:
+def new_id() -> str:
+    """Of an answer."""
+    return f"sim-{next(_ids)}"
+
+
+def answer(
+    name: str, provider: str, wire: str, body: Mapping[str, Any], used: Used, diagnostics: Json | None = None
+) -> tuple[str, list[bytes]]:
     """Content type and pieces of the answer; the first piece is its beginning."""
-    name, model = f"sim-{next(_ids)}", body["model"]
+    model = body["model"]
     if wire == "anthropic":
-        pre_warm = body.get("max_tokens") == 0
-        return _anthropic(name, model, used, stream=bool(body.get("stream")), text="" if pre_warm else _TEXT)
+        text = "" if body.get("max_tokens") == 0 else _TEXT
+        return _anthropic(name, model, used, stream=bool(body.get("stream")), text=text, diagnostics=diagnostics)
     usage = openai_usage(provider, model, used)
     told = bool((body.get("stream_options") or {}).get("include_usage"))
     return _openai(name, model, usage, stream=bool(body.get("stream")), told=told)
@@ -63,12 +70,26 @@ def _openai(name: str, model: str, usage: Json, *, stream: bool, told: bool) -> 
     return "text/event-stream", [*pieces, b"data: [DONE]\n\n"]
 
 
-def _anthropic(name: str, model: str, used: Used, *, stream: bool, text: str) -> tuple[str, list[bytes]]:
+def diagnosis(earlier: Mapping[str, Any] | None, body: Mapping[str, Any], used: Used) -> Json | None:
+    """Anthropic's word on why a prompt parts from an earlier one; None: it does not."""
+    if earlier is None:
+        return {"cache_miss_reason": {"type": "previous_message_not_found"}}
+    changed = next((name for name in ("model", "tools", "system") if body.get(name) != earlier.get(name)), None)
+    before = earlier["messages"]
+    if changed is None and body["messages"][: len(before)] != before:
+        changed = "messages"
+    missed = {"type": f"{changed}_changed", "cache_missed_input_tokens": used.total - used.read}
+    return None if changed is None else {"cache_miss_reason": missed}
+
+
+def _anthropic(
+    name: str, model: str, used: Used, *, stream: bool, text: str, diagnostics: Json | None
+) -> tuple[str, list[bytes]]:
     output = OUTPUT_TOKENS if text else 0
     message: Json = {"id": name, "type": "message", "role": "assistant", "model": model,
                      "content": [{"type": "text", "text": text}] if text else [],
                      "stop_reason": "end_turn" if text else "max_tokens", "stop_sequence": None,
-                     "usage": anthropic_usage(used, output)}  # fmt: skip
+                     "usage": anthropic_usage(used, output), "diagnostics": diagnostics}  # fmt: skip
     if not stream:
         return "application/json", [orjson.dumps(message)]
     start = {**message, "content": [], "stop_reason": None, "usage": anthropic_usage(used, 1)}

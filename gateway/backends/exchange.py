@@ -38,6 +38,8 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._in_head = True
         self._reusable = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at_s = 0.0
 
     def start(self, exchange: Exchange, head: bytes, body: bytes) -> None:
         assert self._transport is not None
@@ -52,6 +54,21 @@ class Connection(asyncio.Protocol):
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
+
+    def look_by(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+        """Looks at the clock no later than that (loop time): one timer for all waits on this connection, which may go off early
+        and is then set again."""
+        if self._timer is not None:
+            if self._looks_at_s <= at_s:
+                return
+            self._timer.cancel()
+        self._looks_at_s = at_s
+        self._timer = loop.call_at(at_s, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self.exchange is not None:
+            self.exchange.look_at_clock()
 
     def pause(self) -> None:
         if self._transport is not None and not self.closed:
@@ -94,6 +111,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._ended(httpx.ReadError(str(exc) or "the connection broke"))
 
     # the parser's callbacks
@@ -154,8 +173,8 @@ class Exchange:
         """0 until the headers are there."""
         self.headers: list[tuple[bytes, bytes]] = []
         self.until_close = False
-        self._read_timeout_s = request.read_timeout_s
-        self._timer: asyncio.TimerHandle | None = None
+        self.read_timeout_s = request.read_timeout_s
+        """May be set at any time; what waits then keeps the one before."""
         self._quiet_since_s = 0.0
         self._last_look = False
         self._take: Take | None = None
@@ -176,7 +195,11 @@ class Exchange:
 
     def head_done(self, status: int) -> None:
         self.status = status
-        self.until_close = status not in (204, 304) and not any([name in _FRAMING for name, _ in self.headers])
+        self.until_close = status not in (204, 304)
+        for name, _ in self.headers:
+            if name in _FRAMING:
+                self.until_close = False
+                break
         self._wake()
 
     def body(self, data: bytes) -> None:
@@ -203,12 +226,12 @@ class Exchange:
         if self._paused:  # the connection goes back to the pool: its socket must be read again
             self._paused = False
             self._connection.resume()
-        self._unwatch()
+        self._stop.watch(None)
         self._wake()
 
     def fail(self, error: httpx.TransportError) -> None:
         self._error = error
-        self._unwatch()
+        self._stop.watch(None)
         self._wake()
 
     # called by the reader
@@ -244,17 +267,12 @@ class Exchange:
         if self._error is not None:
             raise self._error
 
+    def whole(self) -> bytes | None:
+        """The body, where all of it is there already and nothing of it was taken."""
+        return self._joined() if self._finished and self._chunks and self._error is None else None
+
     async def aclose(self) -> None:
         self.abort()
-
-    @property
-    def read_timeout_s(self) -> float | None:
-        return self._read_timeout_s
-
-    @read_timeout_s.setter
-    def read_timeout_s(self, seconds: float | None) -> None:
-        self._read_timeout_s = seconds
-        self._stop_timer()
 
     def _joined(self) -> bytes:
         chunks = self._chunks
@@ -267,42 +285,34 @@ class Exchange:
         return data
 
     async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        self._quiet_since_s = self._loop.time()
-        if self._timer is None and self._read_timeout_s is not None:
-            self._timer = self._loop.call_later(self._read_timeout_s, self._look_at_clock)
+        loop = self._loop
+        self._waiter = loop.create_future()
+        self._quiet_since_s = now_s = loop.time()
+        if self.read_timeout_s is not None:
+            self._connection.look_by(loop, now_s + self.read_timeout_s)
         try:
             await self._waiter
         finally:
             self._waiter = None
 
-    def _look_at_clock(self) -> None:
-        """One timer for all waits of an exchange: it may go off early and is then set again."""
-        self._timer = None
-        if self._waiter is None or self._waiter.done() or self._read_timeout_s is None:
+    def look_at_clock(self) -> None:
+        """Ends a wait that has lasted too long."""
+        if self._waiter is None or self._waiter.done() or self.read_timeout_s is None:
             self._last_look = False
             return
-        left_s = self._quiet_since_s + self._read_timeout_s - self._loop.time()
+        now_s = self._loop.time()
+        left_s = self._quiet_since_s + self.read_timeout_s - now_s
         if left_s > 0:
             self._last_look = False
         elif not self._last_look:
             left_s, self._last_look = LAST_LOOK_S, True
         if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._look_at_clock)
+            self._connection.look_by(self._loop, now_s + left_s)
             return
         self._connection.exchange = None
         self._connection.abort()
         self.fail(httpx.ReadTimeout("no bytes in time"))
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _unwatch(self) -> None:
-        self._stop.watch(None)
-        self._stop_timer()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import httpx
+import msgspec
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 Origin = tuple[str, str, int]
@@ -62,8 +63,24 @@ class Address:
         return Address(text, (url.scheme, url.host, port), url.netloc, url.raw_path)
 
 
-@dataclass(slots=True)
-class Request:
+class Fields(tuple[tuple[bytes, bytes], ...]):
+    """Header fields that are sent again and again; `lines` has them as they stand on the wire."""
+
+    lines: bytes
+
+    @staticmethod
+    def of(pairs: RawHeaders) -> Fields:
+        made = Fields(pairs)
+        made.lines = lines(pairs)
+        return made
+
+
+def lines(pairs: RawHeaders) -> bytes:
+    """Header fields as they stand on the wire."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+
+
+class Request(msgspec.Struct):
     """Header names lower case; neither host nor framing headers among them."""
 
     method: str
@@ -90,6 +107,10 @@ class Answer(Protocol):
 
     async def pump(self, take: Take) -> None:
         """The body to `take`, piece by piece in the moment in which it comes, until that gives False or the body ends."""
+        ...
+
+    def whole(self) -> bytes | None:
+        """The body, where all of it is there already and nothing of it was taken; None where it is to be pumped."""
         ...
 
     async def aclose(self) -> None:
@@ -151,6 +172,9 @@ class _HttpxAnswer:
                 raise httpx.ReadError("stopped")
             if not take(chunk):
                 return
+
+    def whole(self) -> bytes | None:
+        return None
 
     async def aclose(self) -> None:
         await self._answer.aclose()

@@ -17,6 +17,8 @@ from gateway.core.errors import BadRequest
 from gateway.core.part import Part
 
 _FETCHED = ("image_url", "video_url", "audio_url", "file_url", "image", "video", "audio")
+_WORDS = (b"url", b"image", b"video", b"audio")
+"""One of these stands in the name of whatever is fetched."""
 _INSIDE = (".local", ".internal", ".lan", ".svc", ".localhost", ".home.arpa")
 _SAID = frozenset({"messages", "input", "system"})
 _LEAST_DOTS = 1
@@ -46,6 +48,8 @@ _message = msgspec.json.Decoder(_Message).decode
 def check(body: bytes, parts: Sequence[Part]) -> None:
     """Raises `UrlNotAllowed` if a part of the prompt names anything but `data:` to be fetched."""
     for part in parts:
+        if part.block.content_fetches is False and part.field == "messages":
+            continue
         if part.field in _SAID and (_content_fetches(body, part) if part.field == "messages" else _fetches(body, part)):
             text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"
             raise UrlNotAllowed(text, param="messages")
@@ -55,9 +59,12 @@ def _content_fetches(body: bytes, part: Part) -> bool:
     block = part.block
     if block.content_fetches is None:
         value = body[part.start:part.end]
-        with suppress(msgspec.MsgspecError):  # an odd shape: look at all of it
-            value = bytes(_message(value).content)
-        block.content_fetches = _foreign(value)
+        if b"\\" in value or any([word in value for word in _WORDS]):
+            with suppress(msgspec.MsgspecError):  # an odd shape: look at all of it
+                value = bytes(_message(value).content)
+            block.content_fetches = _foreign(value)
+        else:
+            block.content_fetches = False
     return block.content_fetches
 
 

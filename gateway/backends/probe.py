@@ -6,6 +6,8 @@ Speeds are learnt per lane (`router_policies/live.py`) from the configured first
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Literal
 
 from gateway.backends.breaker import Breaker
 from gateway.lanes.load import Load, backlog_s
@@ -15,6 +17,10 @@ from router_policies.live import LaneFigures, Prior
 _COOL_S = 5.0
 _MAX_COOL_S = 60.0
 _WELL_KNOWN, _LEARN_EVERY_S = 500, 0.01
+
+
+def _to_nobody(what: str, seconds: float, why: str) -> None:
+    return None
 
 
 class LaneProbe:
@@ -37,6 +43,8 @@ class LaneProbe:
         self._learns_at = 0.0
         self._cooled_until = 0.0
         self._why = ""
+        self.tell: Callable[[Literal["fails", "answers", "cools"], float, str], None] = _to_nobody
+        """What other processes should know (what, seconds, why); `news.py` listens."""
 
     def backlog_s(self, now: float) -> float:
         """Wait for the calls that are there already, as far as it is known."""
@@ -68,7 +76,8 @@ class LaneProbe:
         """An answer came whole. `first_token_s`: None where it did not stream; `backlog_s`: the queue that was expected.
         Gives whether figures were learnt from it: a busy lane that is well known learns from a hundred answers a second."""
         now = time.monotonic()
-        self._breaker.answered(now)
+        if self._breaker.answered(now):
+            self.tell("answers", 0.0, "")
         if uncached_tokens is None or output_tokens is None or (self.figures.samples > _WELL_KNOWN and now < self._learns_at):
             return False
         self._learns_at = now + _LEARN_EVERY_S
@@ -81,9 +90,24 @@ class LaneProbe:
     def failed(self, why: str) -> None:
         """An attempt failed by the backend's fault."""
         self._why = why
-        self._breaker.failed(time.monotonic())
+        if self._breaker.failed(time.monotonic()):
+            self.tell("fails", 0.0, why)
 
     def cool(self, why: str, seconds: float | None) -> None:
         """The lane asked to be left alone, for `seconds` if it said how long."""
         self._why = why
-        self._cooled_until = time.monotonic() + min(seconds if seconds is not None else _COOL_S, _MAX_COOL_S)
+        seconds = min(seconds if seconds is not None else _COOL_S, _MAX_COOL_S)
+        self._cooled_until = time.monotonic() + seconds
+        self.tell("cools", seconds, why)
+
+    def cool_as_told(self, why: str, seconds: float) -> None:
+        """The lane asked another process to be left alone."""
+        until = time.monotonic() + min(seconds, _MAX_COOL_S)
+        if until > self._cooled_until:
+            self._why, self._cooled_until = f"{why}, as another process saw", until
+
+    def hear(self, why: str, *, fails: bool) -> None:
+        """Another process's calls fail there, or are answered again."""
+        if fails and not self._breaker.is_open:
+            self._why = f"{why}, as another process saw"
+        self._breaker.heard(time.monotonic(), fails=fails)

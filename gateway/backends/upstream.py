@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
+from math import isfinite
 
 import httpx
 
 from gateway.backends.fleet import Target
-from gateway.backends.http import Answer, NoAnswer, RawHeaders, Request, Stop, Take, Transport, header
+from gateway.backends.http import Answer, Fields, NoAnswer, RawHeaders, Request, Stop, Take, Transport, header
+from gateway.core.call import Call
 from gateway.core.errors import UpstreamError, UpstreamTimeout
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -146,6 +148,9 @@ class Body:
 
 async def read(answer: Answer, stop: Stop) -> bytes:
     """The whole body, bounded."""
+    there = answer.whole() if not header(answer, b"content-encoding") else None
+    if there is not None and len(there) <= MAX_ANSWER_BYTES:
+        return there
     parts: list[bytes] = []
     size = 0
 
@@ -159,6 +164,15 @@ async def read(answer: Answer, stop: Stop) -> bytes:
 
     await Body(answer, stop).pump(take)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def going_on(target: Target, call: Call) -> Fields:
+    """`outgoing` of a call, worked out once for each target and head."""
+    known: tuple[Target, Fields] | None = call.sent.get(target.key)
+    if known is None or known[0] is not target:
+        fields = Fields.of(outgoing(target, call.headers, same_dialect=call.dialect == target.dialect))
+        known = call.sent[target.key] = target, fields
+    return known[1]
 
 
 def outgoing(target: Target, client_headers: Mapping[str, str], *, same_dialect: bool) -> list[tuple[bytes, bytes]]:
@@ -200,7 +214,8 @@ def retry_after_s(answer: Answer) -> float | None:
     """What the backend says about when to come back: milliseconds, seconds or a date."""
     for name, unit_s in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
         with suppress(ValueError):
-            return max(float(header(answer, name)) * unit_s, 0.0)
+            wait_s = float(header(answer, name)) * unit_s
+            return max(wait_s, 0.0) if isfinite(wait_s) else None
     with suppress(ValueError):
         return max(parsedate_to_datetime(header(answer, b"retry-after")).timestamp() - time.time(), 0.0)
     return None
@@ -208,7 +223,7 @@ def retry_after_s(answer: Answer) -> float | None:
 
 def _bounded_wait(answer: Answer, value: bytes) -> bytes:
     wait_s = retry_after_s(answer)
-    plain = value.isdigit() and wait_s is not None and wait_s <= _MAX_RETRY_AFTER_S
+    plain = value.isascii() and value.isdigit() and wait_s is not None and wait_s <= _MAX_RETRY_AFTER_S
     return value if plain else b"%d" % min(max(round(wait_s or 1), 1), _MAX_RETRY_AFTER_S)
 
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from gateway.backends.exchange import LAST_LOOK_S, Connection, Exchange
-from gateway.backends.http import NoAnswer, Origin, RawHeaders, Request
+from gateway.backends.http import Fields, NoAnswer, Origin, Request, lines
 
 _MAX_IDLE_PER_HOST = 256
 
@@ -112,10 +112,6 @@ def _head(request: Request) -> bytes:
         request.method.encode("ascii"),
         request.address.path,
         request.address.host,
-        _lines(request.headers),
+        request.headers.lines if type(request.headers) is Fields else lines(request.headers),
         b"content-length: %d\r\n" % len(request.body) if request.body or request.method not in ("GET", "HEAD") else b"",
     )
-
-
-def _lines(headers: RawHeaders) -> bytes:
-    return b"".join([b"%s: %s\r\n" % pair for pair in headers])

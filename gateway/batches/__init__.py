@@ -1,14 +1,16 @@
 """Batches in OpenAI's shape, served by a durable queue: `/v1/files` and `/v1/batches`, where `queue:` is set.
 
-`book.py` keeps them on disk, `desk.py` answers clients, `worker.py` decides which call goes when, `jobs.py` speaks the
-providers' own batch APIs. What each call costs is in the ledger as ever.
+`book.py` keeps them on disk, `shared_book.py` in PostgreSQL, `desk.py` answers clients, `worker.py` decides which call goes
+when, `handover.py` looks after what lies at providers, `jobs.py` speaks their batch APIs. Costs are in the ledger as ever.
 """
 
 from __future__ import annotations
 
 from gateway.batches.book import Book
 from gateway.batches.desk import Desk, Pass
-from gateway.batches.worker import BOOK, Worker
+from gateway.batches.shared_book import PostgresBook
+from gateway.batches.turn import FileTurn, PostgresTurn, Turn
+from gateway.batches.worker import Worker
 from gateway.core.call import Call
 from gateway.holds import Holds
 from gateway.pipeline import Pipeline
@@ -18,13 +20,21 @@ from gateway.settings import QueueSettings
 
 __all__ = ["Queue"]
 
+_LOCK, _BOOK = "queue.lock", "queue.db"
+
 
 class Queue:
     """The three together; works from its making on."""
 
+    _book: Book
+
     def __init__(self, via: Services, pipeline: Pipeline, holds: Holds, limits: QueueSettings, passage: Pass) -> None:
-        self._book = Book(via.settings.data / BOOK)
-        self.worker = Worker(via, pipeline, holds, self._book, limits)
+        turn: Turn
+        if limits.store == "database":
+            self._book, turn = PostgresBook(via.settings.database_url), PostgresTurn(via.settings.database_url)
+        else:
+            self._book, turn = Book(via.settings.data / _BOOK), FileTurn(via.settings.data / _LOCK)
+        self.worker = Worker(via, pipeline, holds, self._book, turn, limits)
         self._desk = Desk(self._book, limits, passage, self.worker.wake)
         self.worker.start()
 

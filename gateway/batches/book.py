@@ -17,7 +17,7 @@ import msgspec
 
 State = Literal["waiting", "running", "sent", "done", "cancelled", "expired"]
 _OPEN = "('waiting', 'running', 'sent')"
-_SCHEMA = """
+TABLES = """
 CREATE TABLE IF NOT EXISTS files (
   id TEXT PRIMARY KEY, team TEXT, name TEXT, purpose TEXT, at_us INTEGER, content BLOB);
 CREATE TABLE IF NOT EXISTS batches (
@@ -25,12 +25,13 @@ CREATE TABLE IF NOT EXISTS batches (
   ended_us INTEGER, output TEXT, errors TEXT, detail TEXT);
 CREATE TABLE IF NOT EXISTS calls (
   batch TEXT, n INTEGER, custom_id TEXT, body BLOB, deadline_us INTEGER, state TEXT, not_before_us INTEGER, job TEXT,
-  call_id TEXT, status INTEGER, answer BLOB, PRIMARY KEY (batch, n)) WITHOUT ROWID;
+  call_id TEXT, status INTEGER, answer BLOB, PRIMARY KEY (batch, n));
 CREATE INDEX IF NOT EXISTS calls_next ON calls (state, deadline_us, batch, n);
 CREATE INDEX IF NOT EXISTS calls_job ON calls (job);
 CREATE TABLE IF NOT EXISTS jobs (
   id TEXT PRIMARY KEY, lane TEXT, at_us INTEGER, deadline_us INTEGER, provider_id TEXT, status TEXT, detail TEXT);
 """
+"""In words that SQLite and PostgreSQL share (but for the names of two types)."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -102,14 +103,15 @@ class Book:
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=DELETE")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.executescript(_SCHEMA)
+        self._db.executescript(TABLES)
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
 
     @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
+    def _change(self) -> Iterator[Any]:
+        """A transaction, as a connection of sqlite3."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -127,7 +129,10 @@ class Book:
 
     def put_file(self, id: str, team: str, name: str, purpose: str, at_us: int, content: bytes) -> None:
         with self._change() as db:
-            db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", (id, team, name, purpose, at_us, content))
+            db.execute(
+                "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET content = excluded.content",
+                (id, team, name, purpose, at_us, content),
+            )
 
     def files(self, team: str, id: str | None = None) -> list[Stored]:
         """The team's, latest first, or the one of that id."""
@@ -166,7 +171,7 @@ class Book:
             db.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         return True
 
-    def batches(self, where: str = "1", values: Sequence[Any] = ()) -> list[Batch]:
+    def batches(self, where: str = "true", values: Sequence[Any] = ()) -> list[Batch]:
         """`where` is our own text, never a client's."""
         rows = self._rows(f"SELECT * FROM batches WHERE {where} ORDER BY at_us DESC, id DESC", values)
         return [Batch(**dict(zip(Batch.__struct_fields__, (*row[:-1], json.loads(row[-1])), strict=True))) for row in rows]
@@ -174,7 +179,7 @@ class Book:
     def counts(self, batch: str) -> dict[str, int]:
         """Calls by state; `done` is told apart as `completed` (200) and `failed`."""
         rows = self._rows(
-            "SELECT CASE WHEN state = 'done' THEN iif(status = 200, 'completed', 'failed') ELSE state END AS how, count(*) "
+            "SELECT CASE WHEN state != 'done' THEN state WHEN status = 200 THEN 'completed' ELSE 'failed' END AS how, count(*) "
             "FROM calls WHERE batch = ? GROUP BY how",
             (batch,),
         )
@@ -185,7 +190,7 @@ class Book:
         sets, marks = ", ".join(f"{name} = ?" for name in fields), ", ".join("?" * len(was))
         with self._change() as db:
             done = db.execute(f"UPDATE batches SET {sets} WHERE id = ? AND status IN ({marks})", (*fields.values(), id, *was))
-        return done.rowcount == 1
+        return bool(done.rowcount == 1)
 
     # calls
 
@@ -241,7 +246,7 @@ class Book:
     def recover(self) -> int:
         """After a start: what was under way when the process died waits again."""
         with self._change() as db:
-            return db.execute("UPDATE calls SET state = 'waiting' WHERE state = 'running'").rowcount
+            return int(db.execute("UPDATE calls SET state = 'waiting' WHERE state = 'running'").rowcount)
 
     # jobs
 

@@ -124,7 +124,7 @@ class Desk:
     def _put_batch(self, call: Call) -> dict[str, Any]:
         asked = _object(call.body)
         endpoint, window, file = (asked.get(name) for name in ("endpoint", "completion_window", "input_file_id"))
-        if endpoint not in ENDPOINTS:
+        if not isinstance(endpoint, str) or endpoint not in ENDPOINTS:
             raise BadRequest(f"endpoint must be one of {', '.join(ENDPOINTS)}", param="endpoint")
         window_s = _window_s(window)
         metadata = _metadata(asked.get("metadata") or {})
@@ -282,7 +282,7 @@ def _listed(rows: list[dict[str, Any]], query: str) -> dict[str, Any]:
     """A page; `after` and `limit` as OpenAI has them."""
     asked = parse_qs(query)
     limit = asked.get("limit", ["20"])[0]
-    most = min(max(int(limit), 1), 100) if limit.isdigit() and len(limit) < 6 else 20
+    most = min(max(int(limit), 1), 100) if limit.isascii() and limit.isdigit() and len(limit) < 6 else 20
     after = asked.get("after", [""])[0]
     start = next((n for n, row in enumerate(rows, 1) if row["id"] == after), 0)
     page = rows[start : start + most]

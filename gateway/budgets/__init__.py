@@ -16,6 +16,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from gateway.budgets.limits import MOST_NANOS, Account, BudgetRule, Gate, Payer, Scope
 from gateway.budgets.windows import Kind, Window, zone
 from gateway.core.errors import BudgetExceeded, Overloaded, RateLimited
@@ -27,8 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True, gc=False):
     """Money reserved for one attempt."""
 
     id: str
@@ -42,8 +43,7 @@ class Hold:
     """Rate limits that were passed; what was too much of them is given back at the settlement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """What settling did."""
 
     posted_nanos: int

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from gateway.budgets import Account, Gate, Hold, Refused, StoreAway
 from gateway.budgets.memory import MemoryBudgets
 
@@ -115,7 +117,7 @@ class Leases:
             hold = self._alone.take(leased, amount_nanos, attempt_id, ttl_us, share)
         except Refused as no:
             raise StoreAway from no
-        return replace(hold, gates=tuple(gates))
+        return structs.replace(hold, gates=tuple(gates))
 
     def over(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> None:
         """A hold that was taken here is settled."""

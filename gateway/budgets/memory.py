@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from gateway.budgets import (
     Account,
@@ -96,13 +98,14 @@ class MemoryBudgets:
         if (live := self._live.get(attempt_id)) is not None:
             return live
         now = self._now_us()
-        books = [self._book(account, now) for account in accounts]
-        for account, book in zip(accounts, books, strict=True):
+        slots = []
+        for account in accounts:
+            book = self._book(account, now)
             self._room(account, book, amount_nanos)
+            slots.append((account, book.start))
         for gate in gates:
             self._pass(gate, steady)
-        slots = tuple([(account, book.start) for account, book in zip(accounts, books, strict=True)])
-        hold = Hold(attempt_id, amount_nanos, steady + ttl_us, slots, tuple(gates))
+        hold = Hold(attempt_id, amount_nanos, steady + ttl_us, tuple(slots), tuple(gates))
         for gate in gates:
             self._through(gate, steady)
         self._put(hold, amount_nanos)

@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from gateway.budgets import (
     Account,

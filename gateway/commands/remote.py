@@ -1,6 +1,7 @@
 """Asking a running gateway: address and key from options, the environment or the data folder; errors as plain sentences."""
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -89,6 +90,23 @@ def later(command: F) -> F:
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__click_params__ = getattr(command, "__click_params__", []) + wrapped.__click_params__  # type: ignore[attr-defined]
     return wrapped  # type: ignore[return-value]
+
+
+def together(name: str, kind: type, *params: Callable[[F], F]) -> Callable[[F], F]:
+    """Options that a command gets as one value: a dataclass whose fields bear their names."""
+
+    def wrap(command: F) -> F:
+        def gathered(**given: Any) -> Any:
+            fields = {field.name: given.pop(field.name) for field in dataclasses.fields(kind)}
+            return command(**given, **{name: kind(**fields)})
+
+        gathered.__name__, gathered.__doc__ = command.__name__, command.__doc__
+        gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+        for param in reversed(params):
+            gathered = param(gathered)
+        return gathered  # type: ignore[return-value]
+
+    return wrap
 
 
 def connect(url: str, key: str | None, data: Path) -> Remote:

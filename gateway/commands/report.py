@@ -129,7 +129,16 @@ def _miss(miss: dict[str, Any]) -> str:
     lost = "" if miss["lost_nanos"] is None else f", {_text('_usd', usd(miss['lost_nanos']))}"
     first = f"missed: {miss['kind'].replace('_', ' ')}" + (f" at {place}" if place else "")
     tokens = f"{miss['would_hit']:,} tokens would have been read, {miss['lost']:,} were lost{lost}"
-    return f"{first}; {tokens}. {ADVICE[miss['kind']]}."
+    return f"{first}; {tokens}. {ADVICE[miss['kind']]}.{_of_provider(miss.get('provider'))}"
+
+
+def _of_provider(said: dict[str, Any] | None) -> str:
+    """What the provider itself says of the miss, where it was asked."""
+    if said is None:
+        return ""
+    words = {True: ", as found here", False: ", which is not what was found here", None: ""}[said["agrees"]]
+    tokens = "" if said["tokens"] is None else f", {said['tokens']:,} tokens"
+    return f" The provider says: {said['reason'].replace('_', ' ')}{tokens}{words}."
 
 
 def _print_attempts(attempts: list[dict[str, Any]]) -> None:

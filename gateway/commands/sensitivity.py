@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway import settings as settings_
-from gateway.commands.backtest import pages, part_of
+from gateway.backtests.traffic import pages, part_of
 from gateway.commands.remote import print_json
 from gateway.commands.rerate import day
 from gateway.lanes.traffic import place_of
@@ -48,7 +48,7 @@ def train(config: Path, since: str | None, until: str | None, held_out: int, as_
     the days held out.
     """
     try:
-        settings = settings_.load(config)
+        settings = settings_.load(config, secrets=False)
         reports = connect(settings.database_url)
         try:
             calls = list(labelled(pages(reports, part_of(since, until))))
@@ -74,7 +74,7 @@ def train(config: Path, since: str | None, until: str | None, held_out: int, as_
 def show(config: Path, as_json: bool) -> None:
     """What the model has learnt, and how well it tells."""
     try:
-        model = waiting.load(settings_.load(config).data / "sensitivity.json")
+        model = waiting.load(settings_.load(config, secrets=False).data / "sensitivity.json")
     except (BadFile, settings_.SettingsError, waiting.BadModel) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

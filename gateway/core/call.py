@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -68,3 +69,5 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     subgoal: str | None = None
     at_us: int = 0
     """When it arrived, microseconds since the epoch, UTC."""
+    sent: dict[Any, Any] = {}
+    """Memo of `backends.upstream`: what of the headers goes on to each target; shared by all calls with the same head."""

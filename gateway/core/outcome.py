@@ -24,6 +24,13 @@ Status = Literal[
 TokensFrom = Literal["provider", "estimate", "mixed", "none"]
 
 
+class Diagnosis(msgspec.Struct, frozen=True):
+    """Why a provider's cache missed, in its own words, and about how many tokens."""
+
+    reason: str
+    tokens: int | None = None
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What the gateway read of an answer as it went by; None is "not said"."""
 
@@ -36,5 +43,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was served, if the answer says so and the price hangs on it (Anthropic's `inference_geo`)."""
     pending: bool = False
     """The answer is still being made; its usage comes when it is asked for (background responses)."""
+    diagnosis: Diagnosis | None = None
     error: str | None = None
     """Text of an error that came inside a 200 answer."""

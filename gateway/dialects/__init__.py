@@ -25,6 +25,7 @@ from gateway.core.usage import TokenUsage
 from gateway.dialects import (
     anthropic_messages,
     errors,
+    facts,
     openai_chat,
     openai_embeddings,
     openai_request,
@@ -55,7 +56,7 @@ class Dialect(Protocol):
     """The top-level fields that make up the prompt, in the order in which the provider renders them."""
 
     # requests
-    def sketch(self, body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch: ...
+    def sketch(self, body: bytes, places: splice.Spans, parts: Sequence[Part], usual: facts.Usual | None = None) -> Sketch: ...
     def usage_asked(self, body: bytes, places: splice.Spans) -> bytes | None: ...
     def parse_request(self, body: bytes) -> Prompt: ...
     def render_request(self, prompt: Prompt) -> dict[str, Json]: ...
@@ -93,12 +94,14 @@ PREFIX_SETTINGS: Mapping[str, tuple[str, ...]] = {
 _ORDER = {name: (*PREFIX_SETTINGS.get(name, ()), *spoken.PROMPT_FIELDS) for name, spoken in DIALECTS.items()}
 TRANSLATED = (openai_chat.NAME, openai_responses.NAME, anthropic_messages.NAME)
 """Those that can be translated to each other, the one that is tried first in front."""
+_FORBIDDEN = frozenset(FORBIDDEN)
 PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.items()}
 
 
 def read(dialect: str, body: bytes) -> Sketch:
     """Raises BadRequest: not JSON, too deep, a key twice, a field missing or of the wrong type (`param` names it)."""
-    return DIALECTS[dialect].sketch(body, *prompt_parts.read(body, _ORDER[dialect]))
+    places, values, parts = prompt_parts.read(body, _ORDER[dialect])
+    return DIALECTS[dialect].sketch(body, places, parts, facts.usual(values))
 
 
 def request(
@@ -107,10 +110,13 @@ def request(
     """The body for the backend. `set_fields` are in the backend's words; None takes a field out. `sketch` must be of `body`."""
     if client != upstream:
         return translated_request(DIALECTS[client], DIALECTS[upstream], body, model, set_fields)
+    asks = ask_usage and sketch.stream and not sketch.wants_usage
+    if not (set_fields or asks) and model == sketch.model and _FORBIDDEN.isdisjoint(sketch.spans):
+        return body
     fields = {name: msgspec.json.encode(value) for name, value in set_fields.items() if value is not None}
     if model != sketch.model:
         fields["model"] = msgspec.json.encode(model)
-    if ask_usage and sketch.stream and not sketch.wants_usage:
+    if asks:
         asked = DIALECTS[client].usage_asked(body, sketch.spans)
         if asked is not None:
             fields["stream_options"] = asked

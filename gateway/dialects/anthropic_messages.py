@@ -31,7 +31,12 @@ END = sse.frame(b'{"type":"message_stop"}', "message_stop")
 PROMPT_FIELDS: tuple[str, ...] = ("tools", "system", "messages")
 
 
-def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part], usual: facts.Usual | None = None) -> Sketch:
+    if usual is not None and usual.messages is not None:
+        return Sketch(
+            model=usual.model, stream=bool(usual.stream), spans=places, parts=parts, max_output_tokens=usual.max_tokens,
+            service_tier=usual.service_tier, has_tools=bool(usual.tools),
+        )  # fmt: skip
     model = facts.required_text(body, places, "model")
     most = facts.count(body, places, "max_tokens")
     facts.array(body, places, "messages", required=True)
@@ -81,6 +86,7 @@ def look(body: bytes) -> Observed:
     if seen.usage is not None:
         seen.tier, seen.region = anthropic_usage.tier(seen.usage), anthropic_usage.region(seen.usage)
     seen.model, seen.response_id = document.get("model"), document.get("id")
+    seen.diagnosis = anthropic_usage.diagnosis(document)
     if reason := document.get("stop_reason"):
         seen.finish = anthropic_tap.STOP.get(reason, "stop")
     return seen.observed(usage)

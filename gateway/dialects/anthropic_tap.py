@@ -67,7 +67,7 @@ class Tap:
     def _start(self, message: Mapping[str, Any]) -> None:
         seen = self.seen
         seen.response_id, seen.model = message.get("id"), message.get("model")
-        seen.provisional = True
+        seen.provisional, seen.diagnosis = True, anthropic_usage.diagnosis(message)
         self._usage(counts.part(message, "usage"))
 
     def _delta(self, document: Mapping[str, Any]) -> None:

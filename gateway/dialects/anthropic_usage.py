@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway.core.outcome import Diagnosis
 from gateway.core.usage import TokenUsage
 from gateway.dialects.counts import Counters, part
 from gateway.dialects.openai_usage import by_lifetime
 
 Raw = Mapping[str, Any]
+_LONGEST = 60
 _EXECUTOR = ("message", "fallback_message")
 _CLASSES = (
     ("input_tokens", "uncached"),
@@ -21,6 +23,15 @@ _CLASSES = (
     ("cache_creation_input_tokens", "cache_write"),
     ("output_tokens", "output"),
 )
+
+
+def diagnosis(message: Raw) -> Diagnosis | None:
+    """What an answer says of a cache that missed; None: nothing, or not yet."""
+    found = part(part(message, "diagnostics"), "cache_miss_reason")
+    reason, tokens = found.get("type"), found.get("cache_missed_input_tokens")
+    if not isinstance(reason, str):
+        return None
+    return Diagnosis(reason[:_LONGEST], tokens if type(tokens) is int and tokens >= 0 else None)
 
 
 def usage(raw: Raw) -> TokenUsage:

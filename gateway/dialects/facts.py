@@ -1,7 +1,8 @@
 """Reading single fields off a body by their places: strict types, and errors that name the field."""
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,6 +11,7 @@ from gateway.dialects.splice import Spans
 
 MAX_TOKENS = 1 << 53
 """More than any model gives; beyond it a hold could not be counted exactly."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 
 FORBIDDEN = ("api_base", "base_url", "api_key", "api_version", "extra_headers", "extra_body")
 """Fields with which callers of other gateways steer where a key goes: they never travel and never steer."""
@@ -17,6 +19,29 @@ FORBIDDEN = ("api_base", "base_url", "api_key", "api_version", "extra_headers", 
 
 class MissingField(BadRequest):
     code = "missing_field"
+
+
+class Usual(msgspec.Struct, gc=False):
+    """What the hot path wants to know of a body whose fields have the types that they should have."""
+
+    model: Annotated[str, msgspec.Meta(min_length=1)]
+    stream: bool | None = None
+    messages: list[Any] | None = None
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
+    max_tokens: _Count | None = None
+    max_completion_tokens: _Count | None = None
+    max_output_tokens: _Count | None = None
+    service_tier: str | None = None
+    previous_response_id: str | None = None
+
+
+def usual(values: Mapping[str, Any] | None) -> Usual | None:
+    """All of it in one step; None: look closely, to say what is wrong. `values`: the body's, decoded one deep."""
+    try:
+        return None if values is None else msgspec.convert(values, Usual)
+    except msgspec.ValidationError:
+        return None
 
 
 def value(body: bytes, places: Spans, key: str) -> Any:

@@ -31,7 +31,14 @@ END = b"data: [DONE]\n\n"
 PROMPT_FIELDS: tuple[str, ...] = ("tools", "messages")
 
 
-def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part], usual: facts.Usual | None = None) -> Sketch:
+    if usual is not None and usual.messages is not None:
+        stream, newer = bool(usual.stream), usual.max_completion_tokens
+        return Sketch(
+            model=usual.model, stream=stream, spans=places, parts=parts, service_tier=usual.service_tier,
+            max_output_tokens=usual.max_tokens if newer is None else newer,
+            wants_usage=not stream or _wants_usage(body, places), has_tools=bool(usual.tools or usual.functions),
+        )  # fmt: skip
     model = facts.required_text(body, places, "model")
     newer = facts.count(body, places, "max_completion_tokens")
     older = facts.count(body, places, "max_tokens")
@@ -90,7 +97,8 @@ def look(body: bytes) -> Observed:
     """What a whole answer says of itself. Raises Malformed."""
     document = document_of(body)
     raw = openai_usage.find(document)
-    first = next(openai_tap.choices(document), None)
+    choices = document.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     return Observed(
         usage=None if raw is None else usage(raw),
         served_model=document.get("model") or None,

@@ -46,7 +46,7 @@ class _Answer(msgspec.Struct, gc=False):
 _glance = msgspec.json.Decoder(_Answer).decode
 
 
-def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part], usual: facts.Usual | None = None) -> Sketch:
     model = facts.required_text(body, places, "model")
     if "input" not in places:
         raise facts.MissingField("input is required.", param="input")

@@ -36,7 +36,13 @@ END = b""
 PROMPT_FIELDS: tuple[str, ...] = ("tools", "instructions", "input")
 
 
-def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part]) -> Sketch:
+def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part], usual: facts.Usual | None = None) -> Sketch:
+    if usual is not None:
+        return Sketch(
+            model=usual.model, stream=bool(usual.stream), spans=places, parts=parts, has_tools=bool(usual.tools),
+            max_output_tokens=usual.max_output_tokens, service_tier=usual.service_tier,
+            previous_id=usual.previous_response_id,
+        )  # fmt: skip
     return Sketch(
         model=facts.required_text(body, places, "model"),
         stream=facts.flag(body, places, "stream"),

@@ -39,7 +39,8 @@ def _usual(raw: Raw) -> TokenUsage | None:
         return None
     cached = _only(raw.get("prompt_tokens_details"), "cached_tokens", prompt)
     reasoning = _only(raw.get("completion_tokens_details"), "reasoning_tokens", output)
-    if cached == _ODD or reasoning == _ODD or not (0 <= prompt <= MOST and 0 <= output <= MOST and raw.keys() <= _USUAL):
+    sound = prompt >= 0 and output >= 0 and prompt + output <= MOST
+    if cached == _ODD or reasoning == _ODD or not (sound and raw.keys() <= _USUAL):
         return None
     return TokenUsage(uncached=prompt - (cached or 0), cache_read=cached, output=output, reasoning=reasoning)
 

@@ -5,18 +5,19 @@ field is a list of blocks or messages each is a part of its own; what has anothe
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
 from gateway.core.part import Block, Part
-from gateway.dialects import blocks, limits, splice
+from gateway.dialects import beginnings, blocks, limits, splice
+from gateway.dialects.beginnings import Beginning
 from gateway.dialects.marking import unmarked
-from gateway.dialects.splice import Span, Spans
+from gateway.dialects.splice import Spans, Spread
 
 _LISTED = frozenset({"messages", "input", "system"})
 _TALKS = ("messages", "input")
@@ -31,43 +32,83 @@ _VERY_LONG = 2 << 20
 _part = partial(tuple.__new__, Part)
 
 
-def read(body: bytes, order: Sequence[str]) -> tuple[dict[str, Span], list[Part]]:
-    """The places of a body's fields, and the parts of its prompt. Raises `BadRequest` for what is no JSON object, has a key
-    twice, is not UTF-8 or is over a limit."""
+class Read(NamedTuple):
+    """The places of a body's fields, its values as far as one pass shows them, and the parts of its prompt."""
+
+    places: Spans
+    values: Mapping[str, Any] | None
+    parts: list[Part]
+
+
+def read(body: bytes, order: Sequence[str]) -> Read:
+    """Raises `BadRequest` for what is no JSON object, has a key twice, is not UTF-8 or is over a limit."""
     if len(body) <= _SHORT:
-        places = splice.checked(body)
-        return places, parts(body, places, order)
-    found = splice.spread(body) if len(body) <= _VERY_LONG else None
-    places, lists = found or (splice.spans(body), {})
+        found = splice.spread(body) or Spread(splice.spans(body), {}, None)
+        limits.check_text(body)
+        limits.check_shape(body, 0)
+        return Read(found.places, found.values, _joined(order, _fields(body, found, order, _fresh)))
+    if len(body) > _VERY_LONG:
+        return _read(body, order, Spread(splice.spans(body), {}, None), None)
+    known = beginnings.KNOWN.find(order, body)
+    if known is not None and (rest := known.rest(body)) is not None:
+        return _read(body, order, rest, known)
+    return _read(body, order, splice.spread(body) or Spread(splice.spans(body), {}, None), None)
+
+
+def _read(body: bytes, order: Sequence[str], found: Spread, known: Beginning | None) -> Read:
+    """`found`: what follows on the beginning that is known; all of the body, if none is."""
+    places = found.places if known is None else {**known.places, **found.places}
+    values = found.values if known is None or found.values is None else {**known.values, **found.values}
     if len(places) > limits.MAX_ITEMS:
         raise limits.too_many()
-    for name, (start, end) in places.items():
+    for name, (start, end) in found.places.items():
         if name not in order:
             blocks.checked(body[start:end], 1)
-    return places, parts(body, places, order, lists)
+    fields = _fields(body, found, order, blocks.KNOWN.block, {} if known is None else known.parts)
+    talk = next((name for name in _TALKS if name in fields), None)
+    if talk is not None and values is not None:
+        beginnings.KNOWN.keep(order, body, places, values, fields, talk, known)
+    return Read(places, values, _joined(order, fields))
 
 
-def parts(
-    body: bytes, places: Spans, order: Sequence[str], lists: Mapping[str, Sequence[splice.Element]] = {}
-) -> list[Part]:
-    """`order`: the prompt's fields as they are rendered; what is absent or null is left out. `lists`: elements that are known
-    already. Raises `BadRequest` as `read`."""
-    found: list[Part] = []
+def parts(body: bytes, places: Spans, order: Sequence[str]) -> list[Part]:
+    """`order`: the prompt's fields as they are rendered; what is absent or null is left out. Raises `BadRequest` as `read`."""
     block = blocks.KNOWN.block if len(body) > _SHORT else _fresh
+    return _joined(order, _fields(body, Spread(places, {}, None), order, block))
+
+
+def _fields(
+    body: bytes, found: Spread, order: Sequence[str], block: Callable[[bytes, int], Block],
+    known: Mapping[str, Sequence[Part]] = {},
+) -> dict[str, Sequence[Part]]:  # fmt: skip
+    """The parts of each field of the prompt; `known` are those that stand before what was found."""
+    fields = dict(known)
     for name in order:
-        place = places.get(name)
+        place = found.places.get(name)
         if place is None:
             continue
         start, end = place
         if name in _LISTED and body.startswith(b"[", start):
             if end - start > _VERY_LONG:
                 limits.check_shape(body[start:end], 1)
-            listed = lists.get(name) or splice.elements(body, start, end)
-            if len(listed) > limits.MAX_ITEMS:
+            before = fields.get(name, ())
+            listed = found.lists.get(name)
+            if listed is None or not (listed or before):
+                listed = splice.elements(body, start, end)
+            if len(before) + len(listed) > limits.MAX_ITEMS:
                 raise limits.too_many()
-            found += [_part((a, b, name, n, block(value, 2))) for n, (a, b, value) in enumerate(listed)]
+            new = [_part((a, b, name, n, block(value, 2))) for n, (a, b, value) in enumerate(listed, len(before))]
+            fields[name] = [*before, *new] if before else new
         elif end - start > 4 or body[start:end] != b"null":
-            found.append(_part((start, end, name, -1, block(body[start:end], 1))))
+            fields[name] = [_part((start, end, name, -1, block(body[start:end], 1)))]
+    return fields
+
+
+def _joined(order: Sequence[str], fields: Mapping[str, Sequence[Part]]) -> list[Part]:
+    found: list[Part] = []
+    for name in order:
+        if name in fields:
+            found += fields[name]
     return found
 
 
@@ -129,10 +170,8 @@ def _said(body: bytes, part: Part) -> bytes:
         if block.size > _LONG:
             block.said = block.name.to_bytes(8)
         else:
-            named = blake2b(digest_size=16)
-            for text in _texts(body[part.start:part.end]):
-                named.update(text + b"\0")
-            block.said = named.digest()
+            texts = b"".join([text + b"\0" for text in _texts(body[part.start:part.end])])
+            block.said = blake2b(texts, digest_size=16).digest()
     return block.said
 
 

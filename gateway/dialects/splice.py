@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -65,8 +66,17 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
     return places
 
 
-def spread(body: bytes) -> tuple[dict[str, Span], dict[str, list[Element]]] | None:
-    """`spans`, and the elements of each list among the values, in one pass; None for what only `spans` can tell."""
+class Spread(NamedTuple):
+    """`spans` of a body, the elements of each list among its values, and the values: lists and objects of raw ones."""
+
+    places: Spans
+    lists: dict[str, list[Element]]
+    values: Mapping[str, Any] | None
+    """None: not decoded."""
+
+
+def spread(body: bytes) -> Spread | None:
+    """A body taken apart in one pass; None for what only `spans` can tell."""
     try:
         found = _spread.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -92,7 +102,7 @@ def spread(body: bytes) -> tuple[dict[str, Span], dict[str, list[Element]]] | No
             return None
         places[key] = (begin, end)
         position = end
-    return (places, lists) if body[position:].strip() == b"}" else None
+    return Spread(places, lists, found) if body[position:].strip() == b"}" else None
 
 
 def _end_of_object(body: bytes, begin: int, raws: Mapping[str, msgspec.Raw]) -> int:

@@ -10,7 +10,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.core.events import FinishReason
-from gateway.core.outcome import Observed
+from gateway.core.outcome import Diagnosis, Observed
 from gateway.core.usage import TokenUsage
 from gateway.dialects.sse import Malformed
 
@@ -42,6 +42,7 @@ class Seen:
     tier: str | None = None
     response_id: str | None = None
     region: str | None = None
+    diagnosis: Diagnosis | None = None
     finish: FinishReason | None = None
     error: str | None = None
     started: bool = False
@@ -60,7 +61,8 @@ class Seen:
             tokens = replace(tokens, flags=(*tokens.flags, "output_provisional"))
         return Observed(
             usage=tokens, served_model=self.model or None, served_tier=self.tier, finish_reason=self.finish,
-            response_id=self.response_id or None, region=self.region, error=self.error,
+            response_id=self.response_id or None, region=self.region, diagnosis=self.diagnosis,
+            error=self.error,
         )
 
 

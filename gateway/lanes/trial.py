@@ -1,14 +1,17 @@
 """Policies on trial: a shadow decides beside the live file and is only recorded, a canary decides a share of the calls.
 
 A canary is rolled back by what its calls turn out to cost and miss against the live file's in the same process. The roll-back
-holds until the file changes; the ledger shows by policy version who decided what.
+holds until the file changes, in all processes (a source of `sharing.py`) and after a restart; the ledger shows by policy
+version who decided what.
 """
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -18,6 +21,7 @@ from router_policies.types import Decision
 
 _log = logging.getLogger("tollway")
 _SURE = 1.645  # one-sided 95 %
+_MOST_KEPT = 200
 
 
 @dataclass(slots=True)
@@ -49,12 +53,14 @@ class Side:
 
 
 class Trials:
-    """One per process; empty where no file is on trial."""
+    """One per process; empty where no file is on trial. `kept`: a file that roll-backs are remembered in."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Path | None = None) -> None:
+        self._kept = kept
+        self.fresh: dict[str, str] | None = None
         self._sides: dict[tuple[str, str], Side] = {}
         self._pairs: dict[str, tuple[str, str]] = {}
-        self.rolled_back: dict[str, str] = {}
+        self.rolled_back: dict[str, str] = _read(kept)
         """Version of a canary -> why."""
 
     def policy(self, policies: PolicySet, team: str, unit: str) -> Policy:
@@ -86,8 +92,50 @@ class Trials:
         self._sides[team, version].add((cost_nanos or 0) / 1e9, missed)
         why = verdict(self._sides[team, live], self._sides[team, candidate.version], candidate.canary)
         if why is not None:
-            self.rolled_back[candidate.version] = why
             _log.warning("canary %s of team %s rolled back: %s", candidate.file, team, why)
+            self._roll_back(candidate.version, why)
+            if self.fresh is not None:
+                self.fresh[candidate.version] = why
+
+    def take(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Another process has rolled canaries back: version and why."""
+        for version, why in pairs:
+            if version not in self.rolled_back:
+                _log.warning("canary %s rolled back, as another process saw: %s", version, why)
+                self._roll_back(version, why)
+
+    def standing(self, policies: PolicySet, team: str) -> dict[str, Any] | None:
+        """How the team's trial goes, for its lead; None where there is none."""
+        candidate = policies.candidates.get(team)
+        if candidate is None:
+            return None
+        pair = policies.for_team(team).version, candidate.version
+        counted = self._pairs.get(team) == pair
+        live, canary = (self._sides[team, version] if counted else Side() for version in pair)
+        return {
+            "mode": candidate.mode, "file": Path(candidate.file).name, "version": candidate.version,
+            "rolled_back": self.rolled_back.get(candidate.version),
+            **({} if candidate.mode == "shadow" else {"share": candidate.canary.share}),
+            "live": {"calls": live.calls, "missed": live.missed}, "canary": {"calls": canary.calls, "missed": canary.missed},
+        }  # fmt: skip
+
+    def _roll_back(self, version: str, why: str) -> None:
+        self.rolled_back[version] = why
+        if self._kept is not None:
+            latest = dict(list(self.rolled_back.items())[-_MOST_KEPT:])
+            try:
+                self._kept.write_text(json.dumps(latest, indent=1), encoding="utf-8")
+            except OSError as error:
+                _log.warning("the roll-back holds until the next start only: %s: %s", self._kept, error.strerror)
+
+
+def _read(kept: Path | None) -> dict[str, str]:
+    """What was remembered, as far as it can be read."""
+    try:
+        found = json.loads(kept.read_text(encoding="utf-8")) if kept is not None and kept.is_file() else {}
+    except (OSError, ValueError):
+        return {}
+    return {str(version): str(why) for version, why in found.items()} if isinstance(found, dict) else {}
 
 
 def verdict(live: Side, canary: Side, limits: Canary) -> str | None:

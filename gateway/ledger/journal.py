@@ -39,17 +39,14 @@ class _Segment:
     through a mapping: that costs no system call, and what is in the mapping survives a kill -9 as a write(2) does. Pages
     that are full are unmapped: they are the kernel's to write, and no memory of ours."""
 
-    __slots__ = ("_kept", "_map", "fd", "path", "pending", "size")
+    __slots__ = ("_kept", "_map", "capacity", "fd", "path", "pending", "size")
 
     def __init__(self, path: Path, fd: int, head: Head, capacity: int) -> None:
-        self.path, self.fd = path, fd
+        self.path, self.fd, self.capacity = path, fd, capacity
         self.size = self._kept = 0
         self.pending: set[str] = set()
         self._map = mmap.mmap(fd, capacity)
         self.write(frame(head))
-
-    def has_room(self, data: bytes) -> bool:
-        return self.size + len(data) <= len(self._map)
 
     def write(self, data: bytes) -> None:
         end = self.size + len(data)
@@ -193,9 +190,10 @@ class Journal:
         self._wrecks.clear()
 
     def _append(self, data: bytes) -> None:
-        if not self._segments[-1].has_room(data):
-            self.roll(len(data))
-        self._segments[-1].write(data)
+        segment = self._segments[-1]
+        if segment.size + len(data) > segment.capacity:
+            segment = self.roll(len(data))
+        segment.write(data)
 
     def roll(self, room: int = 0) -> _Segment:
         """Start the next file, with room for a record of that many bytes. Raises `JournalError`, and nothing has changed."""

@@ -19,6 +19,7 @@ from gateway.ledger.reports import DIMENSIONS, BadQuery, Reports, Slice
 REPORTS = ("spend", "latency", "cache", "routing")
 _BY = {"spend": "team", "cache": "team", "routing": "lane,class", "latency": "lane,class"}
 _LEAST_SPAN_US, _MOST_CAUSES = 3_600_000_000, 100
+_MOST_BY = 8
 """Dollars a month are told from an hour of traffic on."""
 _AGE = re.compile(r"(\d{1,6})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -32,6 +33,8 @@ def answer(reports: Reports, words: Mapping[str, str], now_us: int | None = None
     if report not in REPORTS:
         raise BadQuery(f"{report!r} is no report; use one of: {', '.join(REPORTS)}")
     by = tuple(name.strip() for name in words.pop("by", _BY[report]).split(",") if name.strip())
+    if len(by) > _MOST_BY:
+        raise BadQuery(f"by: at most {_MOST_BY} names")
     of = words.pop("of", "first_token")
     if of not in _LATENCIES:
         raise BadQuery(f"of: {of!r} is not measured; use one of: {', '.join(_LATENCIES)}")

@@ -13,8 +13,8 @@ Names in `TokenUsage.other` and what they are:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.core.money import nanos_from_picos
@@ -34,8 +34,7 @@ _AFRESH = {"cached": "input", "cached_audio_in": "audio_in", "cached_image_in": 
 """The rate a token would have had if nothing had been cached; cache writes count as input too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(msgspec.Struct, frozen=True, gc=False):
     """What usage cost. `cost_nanos` None: not known, `missing` says why; `floor_nanos` is then the part that is certain."""
 
     cost_nanos: int | None
@@ -48,7 +47,7 @@ class Priced:
 
 def priced(row: Row, region: Region | None, usage: TokenUsage) -> Priced:
     """What the usage costs by the row, with the surcharge of a region; rounded once, upwards."""
-    rates, missing = row.rates, [flag for flag in usage.flags if "_exceeds_" in flag]
+    rates, missing = row.rates, [flag for flag in usage.flags if "_exceeds_" in flag] if usage.flags else []
     picos = afresh = fees = 0
     for name, tokens in _lines(row, usage, missing):
         if not tokens:
@@ -103,7 +102,7 @@ def total(parts: Iterable[Priced]) -> Priced:
     return Priced(sum(costs), rows, sum(part.uncached_cost_nanos or 0 for part in all_parts))
 
 
-def _lines(row: Row, usage: TokenUsage, missing: list[str]) -> Iterator[tuple[str, int]]:
+def _lines(row: Row, usage: TokenUsage, missing: list[str]) -> list[tuple[str, int]]:
     """The usage as (rate's name, tokens): classes that do not overlap, parts with a rate of their own taken out."""
     if usage.uncached is None:
         missing.append("uncached tokens")
@@ -111,13 +110,15 @@ def _lines(row: Row, usage: TokenUsage, missing: list[str]) -> Iterator[tuple[st
     if output is None and "output" in row.rates:
         missing.append("output tokens")
     left = {"input": usage.uncached or 0, "cached": usage.cache_read or 0, "output": output or 0}
-    if other := usage.other:
-        yield from _parts(row.rates, usage, left, missing)
-        left["input"] += other.get("tool_prompt", 0)
-    yield from left.items()
+    if not usage.other and not usage.cache_write:
+        return list(left.items())
+    parts = list(_parts(row.rates, usage, left, missing))
+    left["input"] += usage.other.get("tool_prompt", 0)
+    found = [*parts, *left.items()]
     for ttl, tokens in usage.cache_write.items():
         names = WRITES.get(ttl, (f"write_{ttl}",))
-        yield next((name for name in names if name in row.rates), names[0]), tokens
+        found.append((next((name for name in names if name in row.rates), names[0]), tokens))
+    return found
 
 
 def _parts(rates: Mapping[str, int], usage: TokenUsage, left: dict[str, int], missing: list[str]) -> Iterator[tuple[str, int]]:

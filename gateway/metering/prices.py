@@ -81,7 +81,7 @@ class PriceBook:
         line = self._line(provider, model, tier, region, batch)
         if not usage.known:
             return Priced(None, missing=("usage",))
-        if any(name.startswith(ITERATION) for name in usage.other):
+        if usage.other and any(name.startswith(ITERATION) for name in usage.other):
             return total(
                 self.price(provider, inner, part, tier=tier, at_us=at_us, region=region, batch=batch)
                 for inner, part in split_iterations(model, usage)
@@ -120,8 +120,11 @@ class PriceBook:
         if not asked:
             return None
         tops = asked if tier is None else (*asked, *self._tops(provider, model, None, at_us, region, long_writes, media))
-        reached = [top for top in tops if top[0] < input_bound or not top[0]]
-        return max(top[1] for top in reached), max(top[2] for top in reached)
+        into = out = 0
+        for over, input_rate, output_rate in tops:
+            if over < input_bound or not over:
+                into, out = max(into, input_rate), max(out, output_rate)
+        return into, out
 
     def _tops(
         self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
@@ -264,7 +267,10 @@ def _band(bands: Sequence[Row], tokens: int) -> Row | str:
     """The row for a prompt of that many input tokens, or what is missing."""
     if not bands:
         return "no row is in force at that time"
-    row = next(row for row in reversed(bands) if tokens > row.over or not row.over)
+    row = bands[0]
+    for band in bands[1:]:
+        if tokens > band.over:
+            row = band
     return row if row.upto is None or tokens <= row.upto else f"band of more than {row.upto} input tokens"
 
 

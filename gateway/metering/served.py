@@ -38,10 +38,12 @@ def with_lifetimes(provider: str, usage: TokenUsage, sent: bytes) -> TokenUsage:
     supposed = "30m" in written and "12h" not in written    # there was no split by lifetime
     if supposed and (provider not in _THIRTY_MINUTES or b"12h" in sent):
         written["unknown"] = written.get("unknown", 0) + written.pop("30m")
-    asked = {found.decode() for found in _TTL.findall(sent)}
-    if sent.count(_MARKER) > len(_TTL.findall(sent)):
-        asked.add("5m")
-    if written.get("unknown") and len(asked) == 1:
-        ttl = asked.pop()
-        written[ttl] = written.get(ttl, 0) + written.pop("unknown")
+    if written.get("unknown"):
+        named = _TTL.findall(sent)
+        asked = {found.decode() for found in named}
+        if sent.count(_MARKER) > len(named):
+            asked.add("5m")
+        if len(asked) == 1:
+            ttl = asked.pop()
+            written[ttl] = written.get(ttl, 0) + written.pop("unknown")
     return usage if written == usage.cache_write else replace(usage, cache_write=written)

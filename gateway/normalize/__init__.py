@@ -38,8 +38,6 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("relocating", volatile_last),
 )
 """(least level, pass), in the order in which they run."""
-_SUBSCRIPTIONS = (("anthropic-beta", "oauth-"), ("chatgpt-account-id", ""))
-"""Headers that only clients send who pay by subscription, and what stands in them."""
 _log = logging.getLogger("tollway.normalize")
 
 
@@ -62,8 +60,8 @@ class Normalized(msgspec.Struct, frozen=True):
 
 
 def subscription(headers: Mapping[str, str]) -> bool:
-    """Whether the client is one that pays by subscription: its bodies are never changed."""
-    return any([name in headers and part in headers[name] for name, part in _SUBSCRIPTIONS])
+    """Whether the client is one that pays by subscription, by headers that only those send: its bodies are never changed."""
+    return "chatgpt-account-id" in headers or "oauth-" in headers.get("anthropic-beta", "")
 
 
 def idle(level: str, spans: Spans, headers: Mapping[str, str]) -> bool:
@@ -76,11 +74,12 @@ def normalize(memory: Memory, view: View) -> Normalized:
     changes: list[Change] = []
     if subscription(view.headers):
         return Normalized(view.body, view.spans, view.parts, [_left("all", "", "a subscription client's")])
-    session = memory.session(view)
+    session, talk = memory.session(view), view.talk
     level = LEVELS.index(session.level)
     for least, each in PASSES:
         if level >= LEVELS.index(least) and view.switches.get(each.__name__, True):
             view = _run(each, memory, session, view, changes)
+    memory.tell(talk.id, session)
     return Normalized(view.body, view.spans, view.parts, changes)
 
 

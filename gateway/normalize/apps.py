@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
+from zlib import crc32
 
 from gateway.core.patterns import GIT_SECTION, kind_of, skeleton
 
@@ -27,7 +28,8 @@ _MOST_NEW_LINES, _MOST_NEW_CHARS = 60, 8_000
 _FIRST, _LAST = 4, 8
 """Lines from either end that have a sign."""
 _WORDS = 2
-_POSITIVE = 0x7FFF_FFFF_FFFF
+KEPT = "I"
+"""Type of the array in `Known`."""
 
 
 class Known(NamedTuple):
@@ -53,9 +55,9 @@ class App:
         known = self.lines.get(name)
         if known is None:
             bare = skeleton(line)
-            known = (hash(bare) & _POSITIVE) | 1 if "\0" in bare else _STABLE
+            known = _name(bare) | 1 if "\0" in bare else _STABLE
             if kind_of(line) is not None:
-                known = -((hash(bare) & _POSITIVE) | 1)
+                known = -(_name(bare) | 1)
             self.lines[name] = known
             if len(self.lines) > _MAX_LINES:
                 self.lines.popitem(last=False)
@@ -115,7 +117,12 @@ def _signs(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _sign(where: str, head: str) -> int:
-    return -(hash((where, head)) & _POSITIVE) - 1
+    return -_name(f"{where}\0{head}") - 1
+
+
+def _name(text: str) -> int:
+    """The same in all processes. Two texts of one name cost a cache hit, never a word: texts are always the request's own."""
+    return crc32(text.encode("utf-8", "surrogatepass"))
 
 
 @lru_cache(4_096)
@@ -145,7 +152,7 @@ class Apps:
 def volatile(app: App, lines: Sequence[str], before: Known | None) -> tuple[list[bool], Known]:
     """Which lines are volatile, and what the conversation's next turn has to know. `before`: what its last turn did; None: it
     begins."""
-    keys = [hash(line.rstrip("\n")) for line in lines]
+    keys = [_name(line.rstrip("\n")) for line in lines]
     seen = [app.look(line) for line in lines]
     app.learn([(bare, hash(line)) for line, (bare, own) in zip(lines, seen, strict=True) if bare and not own])
     if before is None:
@@ -161,7 +168,7 @@ def volatile(app: App, lines: Sequence[str], before: Known | None) -> tuple[list
         new = _new(before.kept, lines, keys, found)
         app.note(lines, keys, [own or fresh for own, fresh in zip(found, new, strict=True)], before)
         found = [own or fresh for own, fresh in zip(found, new, strict=True)]
-    kept = array("q", [key for key, gone in zip(keys, found, strict=True) if not gone])
+    kept = array(KEPT, [key for key, gone in zip(keys, found, strict=True) if not gone])
     return found, Known(slots, kept, frozenset([key for key, gone in zip(keys, found, strict=True) if gone]))
 
 

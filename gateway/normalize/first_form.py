@@ -29,13 +29,13 @@ def first_form(memory: Memory, session: Session, view: View) -> list[Change]:
     wanted = session.forms.get(kind)
     if wanted is None:
         wanted = form if session.adopted else memory.forms.first(kind, form, value)
-        session.forms[kind] = wanted
+        session.forms[kind], session.changed = wanted, True
     if wanted == form:
         memory.forms.keep(form, value)
         return []
     other = memory.forms.value(wanted)
     if other is None:
-        session.forms[kind] = form
+        session.forms[kind], session.changed = form, True
         memory.forms.keep(form, value)
         return []
     return [(PLACE, start, end, other)]

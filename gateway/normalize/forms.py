@@ -7,6 +7,7 @@ properties stays part of a kind where the tool is strict, since it is then the o
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -24,6 +25,8 @@ class Forms:
         self._first: OrderedDict[bytes, bytes] = OrderedDict()
         self._values: OrderedDict[bytes, bytes] = OrderedDict()
         self._bytes = 0
+        self.fresh: dict[bytes, tuple[bytes, bytes]] | None = None
+        """Kind -> the form that stands for it, and its bytes."""
 
     def kind(self, domain: str, value: bytes, *, sets: bool) -> tuple[bytes, bytes] | None:
         """(form, kind) of a tool list, both as digests; None if it is no list of objects. A known form costs one hash."""
@@ -48,7 +51,19 @@ class Forms:
             if len(self._first) > _MAX_KINDS:
                 self._first.popitem(last=False)
             self.keep(form, value)
+            if self.fresh is not None:
+                self.fresh[kind] = (form, value)
         return known
+
+    def take(self, pairs: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> None:
+        """Forms that other processes saw first; what is known here stays."""
+        for kind, (form, value) in pairs:
+            known = self._first.get(kind)
+            if known is None or known not in self._values:
+                self._first[kind] = form
+                if len(self._first) > _MAX_KINDS:
+                    self._first.popitem(last=False)
+            self.keep(form, value)
 
     def keep(self, form: bytes, value: bytes) -> None:
         if form in self._values:

@@ -15,14 +15,14 @@ from gateway.core.part import Part
 from gateway.core.patterns import units
 from gateway.dialects import splice
 from gateway.dialects.parts import role_of
-from gateway.normalize.apps import Known, volatile
+from gateway.normalize.apps import KEPT, Known, volatile
 from gateway.normalize.memory import Memory, Session
 from gateway.normalize.system import Instruction, encoded, instructions, replaced
 from gateway.normalize.view import Change, Unreadable, View
 
 LABEL = "[system prompt, now]"
 _TEXT_TYPE = {"openai_responses": "input_text"}
-_NOTHING = Known(frozenset(), array("q"), frozenset())
+_NOTHING = Known(frozenset(), array(KEPT), frozenset())
 _CARRIERS = frozenset({"user", "tool"})
 
 
@@ -40,7 +40,8 @@ def volatile_last(memory: Memory, session: Session, view: View) -> list[Change]:
         leaves, known[found.path] = volatile(app, lines, before)
         if any(leaves):
             edits += _taken_out(view, found, lines, leaves, moved)
-    session.known = known
+    if known != session.known:
+        session.known, session.changed = known, True
     if not moved and not session.placed:
         return []
     return edits + _placed(memory, session, view, "".join(moved).strip("\n "))

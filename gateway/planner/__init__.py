@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
 
 import msgspec
 
 from gateway.core.errors import BadRequest
+from gateway.planner.answers import Answers
 from gateway.planner.asking import Own, at_marks, clients_own, for_lifetime
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Odds, Rates, Segment, least
@@ -22,8 +25,8 @@ from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
-from gateway.planner.reuse import Came, ReuseBook
-from gateway.planner.values import Asker, Backend, Planned, Stored
+from gateway.planner.reuse import Came, Chance, ReuseBook
+from gateway.planner.values import Asker, Backend, Planned, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
 
@@ -49,6 +52,7 @@ class Planner:
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
+    answers: Answers = field(default_factory=Answers)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
 
     def plan(self, page: Page, asker: Asker, backend: Backend, now_us: int, *, first: bool = True) -> Planned | None:
@@ -117,11 +121,12 @@ class Planner:
             rates = replace(rates, writes=rates.writes[:1], automatic_read=None)
         if rules.mark is None and rules.lifetime_field is None:
             return self._together(page, backend, rules, rates, base)
-        client, app = (asker.domain, asker.client, backend.model), str(page.keys[0])
+        client, app = _name_of(asker, backend.model), str(page.keys[0])
         came = self.reuse.came(page.keys, now_us) if first else Came()
         held = self.held.deepest(backend.pool, page.keys, now_us)
         under_way = max(came.deepest, held) >= page.opening
-        end_kind = "opening" if not under_way else "slow" if came.waited_s > _SLOW_S else "turn"
+        goes_on = self.seen.talk(page.session, now_us) if first else False  # though what it said before may have changed
+        end_kind = "opening" if not (under_way or goes_on) else "slow" if came.waited_s > _SLOW_S else "turn"
         found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
         found = [replace(place, kind="often") if _came_often(place, came) else place for place in found]
         if not found:
@@ -172,7 +177,12 @@ class Planner:
             reached = [n for n, each in enumerate(found) if each.part <= max(own.parts)]
             choice = replace(choice, last=max(choice.last, *reached[-1:]))
             base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in own.parts])
-        return at_marks(page, found, stored, choice, held_place, reach, rules, base, own)
+        planned = at_marks(page, found, stored, choice, held_place, reach, rules, base, own)
+        if rules.silent and planned.stored:
+            chance = self.reuse.chance(end_kind, client, app, sizes[-1])
+            surer = tokens[held_place] if held_long else 0
+            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
+        return planned
 
     def _odds(self, kind: str, client: tuple[str, ...], app: str, tokens: int, lives: Sequence[float]) -> Odds:
         chance = self.reuse.chance(kind, client, app, tokens)
@@ -210,6 +220,22 @@ class Planner:
         plain = self.rates_of(backend.provider, backend.model, backend.tier) if rules.automatic_read else None
         automatic = plain["cached"] / unit if plain and "cached" in plain else None
         return Rates(row["cached"] / unit, known, automatic, unit / 1e12)
+
+
+def _warm(stored: Sequence[Stored], surer: int, lives: Sequence[float], rates: Rates, chance: Chance) -> Warm:
+    """What is at stake when the end of a prompt expires: all of it, but for what lives longer (of what is held, `surer`)."""
+    last = stored[-1]
+    n = lives.index(last.life_s) if last.life_s in lives else 0
+    longer = max([surer if n == 0 else 0, *[each.tokens for each in stored if each.life_s > last.life_s]])
+    saved = max(last.tokens - longer, 0) * (rates.writes[n] - rates.read) * rates.input_usd
+    return Warm(last.life_s, last.tokens * rates.read * rates.input_usd, saved, chance)
+
+
+@lru_cache(4_096)
+def _name_of(asker: Asker, model: str) -> tuple[str, ...]:
+    """A client in a name that may be told to other processes."""
+    named = "\0".join((asker.domain, asker.client, model)).encode("utf-8", "replace")
+    return (blake2b(named, digest_size=8).hexdigest(),)
 
 
 def _came_often(place: Place, came: Came) -> bool:

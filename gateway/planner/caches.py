@@ -36,6 +36,8 @@ class CacheRules:
     """Top-level object with a member `ttl`, where the lifetime is all that can be asked for (Kimi)."""
     key: bool = False
     """Whether `prompt_cache_key` chooses the machine."""
+    silent: bool = False
+    """Whether it answers a request for no output, which reads and renews what is stored."""
     writes_wait: bool = False
     """An entry is readable only once the answer that wrote it has begun: a burst of first calls all pay for it."""
 
@@ -53,7 +55,7 @@ _MINUTES = {"5m": 300.0, "1h": 3600.0}
 
 
 def _claude(minimum: int, *models: str, providers: tuple[str, ...] = _HOSTS_OF_CLAUDE) -> _Row:
-    rules = CacheRules(mark=MARK, lives=_MINUTES, minimum_tokens=minimum, writes_wait=True)
+    rules = CacheRules(mark=MARK, lives=_MINUTES, minimum_tokens=minimum, writes_wait=True, silent=True)
     return _Row(providers, models, ("anthropic_messages",), rules)
 
 

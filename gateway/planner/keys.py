@@ -7,6 +7,7 @@ fast: each conversation then keeps the key it began with. A key says nothing abo
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from hashlib import blake2b
 
 PER_MINUTE = 12
@@ -23,6 +24,7 @@ class CacheKeys:
         self._rates: OrderedDict[bytes, tuple[int, int, int]] = OrderedDict()
         """App -> minute, calls in it so far, calls in the one before."""
         self._keys: OrderedDict[bytes, bytes] = OrderedDict()
+        self.fresh: dict[bytes, bytes] | None = None
 
     def key(self, app: bytes, session: bytes, now_us: int) -> bytes:
         """The key of a conversation; `app` is the digest of what its conversations share."""
@@ -34,12 +36,22 @@ class CacheKeys:
                 many *= 2
             place = int.from_bytes(blake2b(session, digest_size=4, key=app[:64]).digest()) % many
             known = b"tw-%s-%d" % (blake2b(app, digest_size=8).hexdigest().encode(), place)
-            self._keys[session] = known
-            if len(self._keys) > self._most:
-                self._keys.popitem(last=False)
+            self._put(session, known)
+            if self.fresh is not None:
+                self.fresh[session] = known
         else:
             self._keys.move_to_end(session)
         return known
+
+    def take(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keys that other processes have given to conversations."""
+        for session, known in pairs:
+            self._put(session, known)
+
+    def _put(self, session: bytes, known: bytes) -> None:
+        self._keys[session] = known
+        if len(self._keys) > self._most:
+            self._keys.popitem(last=False)
 
     def _rate(self, app: bytes, now_us: int) -> int:
         minute, calls, before = self._rates.pop(app, (0, 0, 0))

@@ -9,7 +9,7 @@ those from the client's, and those from the prior.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
@@ -37,6 +37,15 @@ class Chance:
     def within(self, seconds: float) -> float:
         """The chance that it comes again within one of `EDGES_S`."""
         return self.within_s[EDGES_S.index(seconds)]
+
+    def by(self, seconds: float) -> float:
+        """The same for any time, evenly in between."""
+        before_s, before = 0.0, 0.0
+        for edge_s, chance in zip(EDGES_S, self.within_s, strict=True):
+            if seconds <= edge_s:
+                return before + (chance - before) * (seconds - before_s) / (edge_s - before_s)
+            before_s, before = edge_s, chance
+        return before
 
     @property
     def ever(self) -> float:
@@ -118,6 +127,10 @@ class Came:
     kinds: Mapping[int, str] = field(default_factory=dict)
 
 
+Event = tuple[int, str, str, str, int, int]
+"""A prefix's key, its kind ("": it came), client, app, tokens, and when, in microseconds."""
+
+
 class ReuseBook:
     """All kinds of all apps; bounded, oldest out first."""
 
@@ -126,6 +139,8 @@ class ReuseBook:
         self._kinds: OrderedDict[tuple[str, ...], Reuse] = OrderedDict()
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
         self._ages: list[deque[tuple[int, int]]] = [deque() for _ in EDGES_S]
+        self.fresh: dict[int, Event] | None = None
+        self._told = 0
 
     def chance(self, kind: str, client: tuple[str, ...], app: str, tokens: int) -> Chance:
         """For the last `tokens` of a prefix of this kind, now."""
@@ -141,15 +156,38 @@ class ReuseBook:
         for index, key in enumerate(keys):
             if key not in waiting:
                 continue
-            known = waiting.pop(key)
+            known = waiting[key]
+            self._arrived(key)
+            self._tell(key, "", (), "", 0, now_us)
             deepest, waited_s, kinds[key] = index, (now_us - known.since_us) / 1e6, known.kind
-            for reuse in known.levels:
-                reuse.move(known.place, None)
-                reuse.add(min(known.place, _ENDLESS - 1))
         return Came(deepest, waited_s, kinds)
 
     def wait_for(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
         """From now on this prefix may come again; `tokens` are those that it has more than the place before it."""
+        self._tell(key, kind, client, app, tokens, now_us)
+        self._wait(key, kind, client, app, tokens, now_us)
+
+    def take(self, pairs: Iterable[tuple[int, Event]]) -> None:
+        """What other processes were asked for, and what they wait for since."""
+        for _, (key, kind, client, app, tokens, at_us) in pairs:
+            self._grow_old(at_us)
+            if kind in PRIORS:
+                self._wait(key, kind, (client,), app, tokens, at_us)
+            elif key in self._waiting:
+                self._arrived(key)
+
+    def _tell(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
+        if self.fresh is not None:
+            self._told += 1
+            self.fresh[self._told] = (key, kind, "\0".join(client), app, tokens, now_us)
+
+    def _arrived(self, key: int) -> None:
+        known = self._waiting.pop(key)
+        for reuse in known.levels:
+            reuse.move(known.place, None)
+            reuse.add(min(known.place, _ENDLESS - 1))
+
+    def _wait(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
         known = _Waiting(now_us, kind, self._levels(kind, client, app, tokens))
         old = self._waiting.pop(key, None)
         if old is not None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.planner.caches import CacheRules
+from gateway.planner.reuse import Chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class Stored(NamedTuple):
     tokens: int
 
 
+class Warm(NamedTuple):
+    """What keeping the prompt's prefix stored for longer is about: its lifetime, what it costs to read it once, what is saved
+    by reading it where it would be written anew, dollars, and how soon it is asked for again."""
+
+    life_s: float
+    read_usd: float
+    saved_usd: float
+    chance: Chance
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
@@ -52,3 +63,7 @@ class Planned:
     model: str = ""
     saving_usd: float = 0.0
     """Per token that is read and not written."""
+    diagnosed: bool = False
+    """Whether the provider is asked why its cache missed, if it does."""
+    warm: Warm | None = None
+    """Set where the provider lets a prefix be asked for without output."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.core.part import Part
+from gateway.core.part import Block, Part
 
 _KEY_BYTES, _SPARE_BITS = 8, 4
+_LONG_PARTS, _MOST_RUNS = 8, 1_024
+"""Shorter chains are made anew each time; the conversations that are remembered."""
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -40,18 +42,50 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def chain(domain: str, model: str, parts: Sequence[Part], session: bytes = b"") -> Chain:
-    """O(parts): their bytes have names already."""
-    running = _root(domain, model).copy()
-    update, digest, number = running.update, running.digest, int.from_bytes
-    keys, ends, total, marked = [], [], 0, False
-    for part in parts:
-        block = part.block
-        update(block.name.to_bytes(_KEY_BYTES))
-        keys.append(number(digest()) >> _SPARE_BITS)
-        total += block.bare
-        ends.append(total)
-        marked = marked or block.marked
-    return Chain(tuple(keys), tuple(ends), session.hex(), parts, marked)
+    """O(parts) hashes at a conversation's first turn, then one for each new part: their bytes have names already."""
+    blocks = [part.block for part in parts]
+    if not session or len(blocks) < _LONG_PARTS:
+        run = _Run((), (), (), _root(domain, model), False).to(blocks)
+    else:
+        conversation = domain, model, session
+        known = _runs.pop(conversation, None)
+        if known is None or blocks[: len(known.blocks)] != known.blocks:
+            known = _Run((), (), (), _root(domain, model), False)
+        if len(known.blocks) < len(blocks) - 1:
+            known = known.to(blocks[:-1])
+        while len(_runs) >= _MOST_RUNS:
+            del _runs[next(iter(_runs))]
+        _runs[conversation] = known
+        run = known.to(blocks)
+    return Chain(tuple(run.keys), tuple(run.ends), session.hex(), parts, run.marked)
+
+
+class _Run(NamedTuple):
+    """A chain as far as it has come; `running` is the hash of all its blocks."""
+
+    blocks: Sequence[Block]
+    keys: Sequence[int]
+    ends: Sequence[int]
+    running: Any
+    marked: bool
+
+    def to(self, blocks: Sequence[Block]) -> _Run:
+        """The chain over these blocks, which begin with its own."""
+        running = self.running.copy()
+        update, digest, number = running.update, running.digest, int.from_bytes
+        keys, ends, marked = list(self.keys), list(self.ends), self.marked
+        total = ends[-1] if ends else 0
+        for block in blocks[len(self.blocks):]:
+            update(block.name.to_bytes(_KEY_BYTES))
+            keys.append(number(digest()) >> _SPARE_BITS)
+            total += block.bare
+            ends.append(total)
+            marked = marked or block.marked
+        return _Run(blocks, keys, ends, running, marked)
+
+
+_runs: dict[tuple[str, str, bytes], _Run] = {}
+"""Conversation -> its chain up to the last but one part, from which its next turn goes on."""
 
 
 @lru_cache(4_096)

@@ -118,6 +118,7 @@ class PrefixIndex:
             self._put(_answer(root, chain.keys[last], answer[0]), prompt_tokens + answer[1], until | _COUNTED)
         self._put(chain.keys[last] ^ root, prompt_tokens, until | _COUNTED)
         least, fresh, pop = prompt_tokens, self.fresh, held.pop
+        below, base_tokens, base_end = last, 0, 0
         for n in range(last - 1, -1, -1):  # the tail first: it is the first that a cache lets go
             key = chain.keys[n] ^ root
             known = pop(key, 0)
@@ -125,7 +126,10 @@ class PrefixIndex:
             if not counted and cached and n + 1 == before.depth:
                 tokens, counted = cached, _COUNTED
             elif not known:
-                tokens = prompt_tokens * chain.ends[n] // whole
+                if n < below:
+                    below, base_tokens, base_end = self._below(root, chain, n)
+                share = (chain.ends[n] - base_end) / max(whole - base_end, 1)
+                tokens = base_tokens + int(max(prompt_tokens - base_tokens, 0) * share)
             if tokens < least:
                 least = tokens
             held[key] = value = least << _TOKENS_AT | counted | until
@@ -196,6 +200,14 @@ class PrefixIndex:
                     before = chain.ends[n - 1] if n else 0
                     self._put(key, tokens * (before + at) // whole, until)
         return shared
+
+    def _below(self, root: int, chain: Chain, n: int) -> tuple[int, int, int]:
+        """The longest prefix shorter than part `n` whose tokens are known: its place (-1: none), tokens and bytes."""
+        for place in range(n - 1, -1, -1):
+            value = self._held.get(chain.keys[place] ^ root)
+            if value is not None:
+                return place, value >> _TOKENS_AT, chain.ends[place]
+        return -1, 0, 0
 
     def _put(self, key: int, tokens: int, until: int) -> None:
         value = tokens << _TOKENS_AT | until

@@ -183,8 +183,10 @@ async def policies(request: Request[Any, Any, State], state: State) -> dict[str,
     """Policy files in force, and what is wrong with newer ones; a lead sees the team's version."""
     tenant, store = lead_of(request), state.services.policies
     teams = [policy for policy in store.current.policies.values() if tenant.admin or policy.team == tenant.team]
+    names = [policy.team for policy in teams]
     return {
         "in_force": {policy.team: policy.version for policy in teams},
+        "on_trial": {name: how for name in names if (how := state.services.trials.standing(store.current, name)) is not None},
         "problems": [str(problem) for problem in store.problems] if tenant.admin else [],
     }
 

@@ -8,29 +8,76 @@ paths and methods, HTTP/1.0, requests that a client sends ahead on the same conn
 from __future__ import annotations
 
 import asyncio
-import re
-from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gateway.core.errors import GatewayError, Overloaded, RequestTimeout
-from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
-from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front, Visit, dialect_of, too_large
+from gateway.web.front import COUNTED, DIALECT_OF_PATH, Front
+from gateway.web.heads import Known
+from gateway.web.turn import Turn
 
-STUCK_S = 60.0
-"""How long a client may leave what was written to it unread."""
 _HOT = {path.encode(): path for path in (*DIALECT_OF_PATH, COUNTED)}
-_BREAKS_LINE = re.compile(rb"[\r\n\0]")
 
 
 class DoorProtocol(HttpToolsProtocol):
-    """One client connection."""
+    """One client connection. Its model calls run one after the other in one task of its own."""
 
     cycle: Any
     _turn: Turn | None = None
+    _known: Known | None = None
+    _rests = True
+    """Whether the parser stands between two requests."""
+    _awaited_bytes = 0
+    """Of the body of a request whose head was known, and which therefore does not pass through the parser."""
+    _next: Turn | None = None
+    _sleeper: asyncio.Future[None] | None = None
+    _task: asyncio.Task[None] | None = None
+    _idle_timer: asyncio.TimerHandle | None = None
+    _idle_since_s = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        began, turn = self._rests, self._turn
+        super().data_received(data)
+        if began and self._turn is not None and self._turn is not turn:
+            self._known = self._turn.known(data)
+
+    # a head that has come before
+
+    def again(self, data: bytes) -> bool:
+        """Whether a packet was taken that needs no parser: it begins with the head of the request before, or goes on with the
+        body of such a one."""
+        if self._awaited_bytes:
+            self._more(data)
+            return True
+        known = self._known
+        if known is None or not self._rests or not self.cycle.response_complete or (found := known.framed(data)) is None:
+            return False
+        start, size = found
+        front: Front = self.config.app.front  # type: ignore[union-attr]
+        if not 0 < size <= front.max_body_bytes or len(data) - start > size:
+            return False
+        self._unset_keepalive_if_required()
+        turn = self.cycle = self._turn = Turn(self, front, known.path, keep_alive=known.keep_alive)
+        turn.head_known(known.head, size)
+        self._awaited_bytes = size
+        if len(data) > start:
+            self._more(data[start:])
+        return True
+
+    def _more(self, data: bytes) -> None:
+        turn, left = self._turn, self._awaited_bytes - len(data)
+        self._awaited_bytes = max(left, 0)
+        if turn is not None:
+            turn.take(data if left >= 0 else data[:left])
+            if left <= 0:
+                turn.whole()
+        if left < 0:  # the next request, sent ahead
+            self.data_received(data[left:])
+
+    # the parser's callbacks
 
     def on_message_begin(self) -> None:
+        self._rests = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -40,7 +87,9 @@ class DoorProtocol(HttpToolsProtocol):
         if path is None:
             self._by_asgi()
             return
-        turn = self.cycle = self._turn = Turn(self, self.config.app.front, path)  # type: ignore[union-attr]
+        turn = self.cycle = self._turn = Turn(
+            self, self.config.app.front, path, keep_alive=self.parser.should_keep_alive()  # type: ignore[union-attr]
+        )
         turn.head_came(self.headers, continues=self.expect_100_continue)
 
     def _hot_path(self) -> str | None:
@@ -65,6 +114,7 @@ class DoorProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._rests = True
         if self.cycle is self._turn and self._turn is not None:
             self._turn.whole()
         else:
@@ -72,12 +122,52 @@ class DoorProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._awaited_bytes = 0
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.lost()
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+            self._sleeper = None
+
+    # the calls of this connection
+
+    def begin(self, turn: Turn) -> None:
+        """The call runs on after the connection is gone; the server's shutdown waits for it."""
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None and self._task is not None:
+            self._next = turn
+            self.tasks.add(self._task)
+            sleeper.set_result(None)
+        elif self._task is None:
+            self._next = turn
+            self._task = self.loop.create_task(self._calls())
+            self.tasks.add(self._task)
+        else:  # the call before has been answered and is not through yet
+            self.spawn(turn.run())
+
+    async def _calls(self) -> None:
+        """One after the other, until the connection ends."""
+        while (turn := self._next) is not None and self._task is not None:
+            self._next = None
+            try:
+                await turn.run()
+            finally:
+                self.tasks.discard(self._task)
+            if self.transport.is_closing():
+                return
+            sleeper = self._sleeper = self.loop.create_future()
+            await sleeper
+
+    def on_response_complete(self) -> None:
+        """Of a request that took uvicorn's road, or before one that was sent ahead."""
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
 
     def spawn(self, work: Any) -> None:
-        """Runs on after the connection is gone; the server's shutdown waits for it."""
+        """For what is no call; the server's shutdown waits for it."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -86,177 +176,21 @@ class DoorProtocol(HttpToolsProtocol):
         self._turn = None
         if not keep_alive:
             self.transport.close()
-        self.on_response_complete()
-
-
-class _Deaf:
-    """What uvicorn sets when a connection ends; a `Turn` hears of that by `lost`."""
-
-    def set(self) -> None: ...
-
-
-_DEAF = _Deaf()
-
-
-class Turn(Client):
-    """One request on a connection, and its answer. Stands in for uvicorn's cycle as far as the protocol looks at one."""
-
-    __slots__ = (
-        "_chunks", "_dialect", "_front", "_head", "_size", "_visit", "_whole", "disconnected", "keep_alive",
-        "message_event", "path", "protocol", "response_complete",
-    )  # fmt: skip
-
-    def __init__(self, protocol: DoorProtocol, front: Front, path: str) -> None:
-        super().__init__()
-        self.protocol = protocol
-        self.path = path
-        self.keep_alive = protocol.parser.should_keep_alive() and not front.draining
-        self.response_complete = False
-        self.disconnected = False
-        self.message_event = _DEAF
-        self._front = front
-        self._visit: Visit | None = None
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._whole = False
-        self._head = b""
-        """Of the answer, until it goes out with its first bytes."""
-
-    @property
-    def response_started(self) -> bool:
-        return self.started
-
-    # the request
-
-    def head_came(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
-        """The head is there."""
-        try:
-            self._visit = self._front.enter(self.path, "POST", headers)
-        except GatewayError as error:
-            self._refuse(error)
+        if self.pipeline or self.flow.read_paused or self.transport.is_closing():
+            self.on_response_complete()
             return
-        if continues:
-            self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.server_state.total_requests += 1
+        self._idle_since_s = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_at_clock)
 
-    def take(self, data: bytes) -> None:
-        """A piece of the body."""
-        self._size += len(data)
-        if self._visit is not None:
-            self._chunks.append(data)
-            if self._size > self._front.max_body_bytes:
-                self._chunks.clear()
-                self._size = 0
-                self._refuse(too_large(self._front.max_body_bytes))
-        elif self._size > READ_ON_BYTES:  # closing with bytes unread would take the answer from the client
-            self.protocol.flow.pause_reading()
-
-    def whole(self) -> None:
-        """The body is there: the call begins, as soon as there is a place for it."""
-        self._whole = True
-        if self._visit is None:  # refused already; what came after it was read so that the client sees why
-            if self.response_complete:
-                self.protocol.transport.close()
-            return
-        chunks = self._chunks
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
-        if self._front.may_enter():
-            self.protocol.spawn(self._front.serve(self._visit, body, self))
-            return
-        try:
-            self._front.queue(self._visit, partial(self._turn_came, self._visit, body))
-        except Overloaded as error:
-            self._turned_away(error)
-
-    def _turn_came(self, visit: Visit, body: bytes, refusal: Overloaded | None) -> None:
-        """After a wait."""
-        if refusal is None:
-            self.protocol.spawn(self._front.serve(visit, body, self))
-        else:
-            self._turned_away(refusal)
-
-    def _turned_away(self, error: Overloaded) -> None:
-        self._respond(*self._front.turned_away(dialect_of(self.path), error))
-
-    def lost(self) -> None:
-        """The connection ended."""
-        if not self._whole and not self.ended:
-            self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, ClientGone()))
-        self._left()
-
-    def too_slow(self) -> None:
-        """The body's time is up."""
-        self._refuse(RequestTimeout("the request body did not arrive in time"))
-
-    def _refuse(self, error: GatewayError) -> None:
-        self._visit = None
-        self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, error))
-
-    # the answer
-
-    def begin(self, status: int, headers: Headers) -> None:
-        self.started = True
-        self._head = self._lines(status, headers) + b"transfer-encoding: chunked\r\n\r\n"
-
-    def write(self, data: bytes) -> bool:
-        if self.gone or not data:
-            return True
-        protocol = self.protocol
-        protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
-        self._head = b""
-        if self._pings is not None:
-            self._sent_at = protocol.loop.time()
-        return not protocol.flow.write_paused
-
-    async def drained(self) -> None:
-        """Waits for a slow reader, but not for ever."""
-        try:
-            async with asyncio.timeout(STUCK_S):
-                await self.protocol.flow.drain()
-        except TimeoutError:
-            self.protocol.transport.abort()
-
-    async def end(self, data: bytes = b"") -> None:
-        if self.ended:
-            return
-        self.ended = True
-        if not self.gone:
-            last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-            self.protocol.transport.write(self._head + last)
-        self._over()
-
-    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        self._respond(status, headers, body)
-
-    def _respond(self, status: int, headers: Headers, body: bytes) -> None:
-        if self.ended:
-            return
-        self.started = self.ended = True
-        if not self._whole:
-            self.keep_alive = False
-        if not self.gone:
-            head = self._lines(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
-            transport = self.protocol.transport
-            if len(body) < 65_536:
-                transport.write(head + body)
-            else:
-                transport.writelines((head, body))
-        self._over()
-
-    def _lines(self, status: int, headers: Headers) -> bytes:
-        named = [*self.protocol.server_state.default_headers, *headers]
-        if _BREAKS_LINE.search(b"".join([value for _, value in named])):
-            raise ValueError("a header of an answer has a line break in it")
-        if not self.keep_alive:
-            named.append((b"connection", b"close"))
-        return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % pair for pair in named])
-
-    def _over(self) -> None:
-        self.close()
-        self.response_complete = True
-        if self.gone:
-            return
-        if self._whole:
-            self.protocol.turn_over(keep_alive=self.keep_alive)
-        else:  # read on for a moment: a client that is still sending gets to see the answer
-            self.protocol.loop.call_later(READ_ON_S, self.protocol.transport.close)
+    def _look_at_clock(self) -> None:
+        """One timer for all rests of a connection: it may go off early and is then set again."""
+        self._idle_timer = None
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s <= 0.0 and not (self._rests and self.cycle.response_complete):
+            left_s = self.timeout_keep_alive  # in the middle of something
+        if left_s > 0.0:
+            self._idle_timer = self.loop.call_later(left_s, self._look_at_clock)
+        elif not self.transport.is_closing():
+            self.transport.close()

@@ -17,10 +17,11 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 import zstandard
 
 from gateway import dialects
-from gateway.access.keys import KeyRing, key_id
+from gateway.access.keys import KeyRing
 from gateway.admission import Admission, Go
 from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
@@ -37,6 +38,8 @@ from gateway.core.errors import (
 from gateway.core.ids import new_id
 from gateway.metrics import Metrics
 from gateway.relay import AsgiClient, Client, ClientGone, Receive, Send
+from gateway.web import heads
+from gateway.web.heads import Head
 
 Serve = Callable[[Call, Client], Awaitable[None]]
 Pass = Callable[[Call, str, str, Client], Awaitable[None]]
@@ -45,20 +48,17 @@ DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items
 COUNTED = "/v1/messages/count_tokens"
 _STORES = ("/v1/responses", "/v1/files", "/v1/batches")
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
-_KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
-_PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *_KEY_HEADERS})
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
 _log = logging.getLogger("tollway.front")
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(msgspec.Struct, frozen=True):
     """A request whose head has been read and whose caller is known."""
 
     dialect: str
     path: str
-    headers: dict[str, str]
+    head: Head
     tenant: Tenant
     at_us: int
     body_bytes: int | None
@@ -102,21 +102,25 @@ class Front:
 
     def enter(self, path: str, method: str, raw_headers: Iterable[tuple[bytes, bytes]]) -> Visit:
         """Reads a head, before any of the body is. Raises `GatewayError`."""
-        at_us = time.time_ns() // 1_000
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
-        if "upgrade" in headers:
+        head = heads.read(raw_headers)
+        headers = head.headers
+        if headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
         if method != "POST":
             raise MethodNotAllowed(f"{path} takes POST")
-        tenant = self._keys.tenant(presented_key(headers), at_us)
+        length = headers.get("content-length", "")
+        visit = self.enter_again(path, head, _whole(length))
         kind = headers.get("content-type", "application/json")
         if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
             raise UnsupportedMedia("send the request as application/json")
-        length = headers.get("content-length", "")
-        declared = int(length) if length.isdigit() else None
-        if declared is not None and declared > self.max_body_bytes:
+        if visit.body_bytes is not None and visit.body_bytes > self.max_body_bytes:
             raise too_large(self.max_body_bytes)
-        return Visit(dialect_of(path), path, headers, tenant, at_us, declared)
+        return visit
+
+    def enter_again(self, path: str, head: Head, body_bytes: int | None) -> Visit:
+        """The same for a head that has been let in before; its body is not too long. Raises `GatewayError`."""
+        at_us = time.time_ns() // 1_000
+        return Visit(dialect_of(path), path, head, self._keys.tenant(head.key, at_us), at_us, body_bytes)
 
     def may_enter(self) -> bool:
         """Whether a call may begin at once; it has its place then, which `serve` gives back."""
@@ -125,7 +129,7 @@ class Front:
     def queue(self, visit: Visit, go: Go) -> None:
         """For a call that may not: see `Admission.queue`. Raises `Overloaded`."""
         servers = self._servers
-        servers.admission.queue(visit.tenant.team, go, patient=servers.patient(visit.tenant, visit.headers))
+        servers.admission.queue(visit.tenant.team, go, patient=servers.patient(visit.tenant, visit.head.headers))
 
     async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
         """Answers a call that has its place through `client`, whatever happens."""
@@ -140,9 +144,9 @@ class Front:
     async def _serve(self, visit: Visit, body: bytes, client: Client) -> None:
         if client.gone:
             raise ClientGone
-        encoding = visit.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("identity", ""):
-            body = inflate(body, encoding, self.max_body_bytes)
+        headers = visit.head.headers
+        if "content-encoding" in headers:
+            body = inflate(body, headers["content-encoding"].strip().lower(), self.max_body_bytes)
         if not body:
             error = BadRequest("the request has no body; send a JSON object")
             error.code = "invalid_json"
@@ -152,7 +156,7 @@ class Front:
         else:
             sketch = dialects.read(visit.dialect, body)
         serve = self._servers.count if visit.path == COUNTED else self._servers.call
-        await serve(_call(visit.dialect, visit.path, visit.tenant, visit.headers, body, sketch, visit.at_us), client)
+        await serve(_call(visit, body, sketch), client)
 
     def turned_away(self, dialect: str, error: Overloaded) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """What a call is told for which there is no time: status, headers, body."""
@@ -184,7 +188,7 @@ class Front:
                 body = await client.body(self.max_body_bytes, visit.body_bytes)
                 client.watch()
                 if not self.may_enter():
-                    patient = self._servers.patient(visit.tenant, visit.headers)
+                    patient = self._servers.patient(visit.tenant, visit.head.headers)
                     await self._servers.admission.wait(visit.tenant.team, patient=patient)
                 await self.serve(visit, body, client)
             else:
@@ -196,17 +200,18 @@ class Front:
 
     async def _pass_on(self, scope: MutableMapping[str, Any], client: AsgiClient) -> None:
         at_us = time.time_ns() // 1_000
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        head = heads.read(scope["headers"])
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
         if ".." in scope["path"].split("/"):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
-        tenant = self._keys.tenant(presented_key(headers) or key, at_us)
-        length = headers.get("content-length", "")
-        body = await client.body(self.max_body_bytes, int(length) if length.isdigit() else None)
+        tenant = self._keys.tenant(head.key or key, at_us)
+        length = head.headers.get("content-length", "")
+        body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
-        call = _call("other", scope["path"], tenant, headers, body, Sketch(model="", stream=False, spans={}), at_us)
+        visit = Visit("other", scope["path"], head, tenant, at_us, len(body))
+        call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 
 
@@ -217,6 +222,10 @@ def _turned_away(dialect: str, text: str, retry_after_s: float | None) -> tuple[
     return error.status, error_headers(error), dialects.render_error(dialect, error)
 
 
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
 async def refuse_upgrade(receive: Receive, send: Send) -> None:
     """Answers 426 to a WebSocket's opening, so that a coding client falls back to HTTP."""
     await receive()
@@ -224,16 +233,6 @@ async def refuse_upgrade(receive: Receive, send: Send) -> None:
     headers = error_headers(error)
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": dialects.render_error("openai_chat", error)})
-
-
-def presented_key(headers: Mapping[str, str]) -> str | None:
-    """The key a request shows, in `Authorization: Bearer` or a header of a provider's own: ours where an app sends several."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind == "Bearer" and headers.keys().isdisjoint(_KEY_HEADERS):
-        return token.strip()
-    texts = [token if kind.lower() == "bearer" else "", *(headers.get(name, "") for name in _KEY_HEADERS)]
-    shown = [text.strip() for text in texts if text.strip()]
-    return next((text for text in shown if key_id(text)), shown[0] if shown else None)
 
 
 def _query(text: str) -> tuple[str, str | None]:
@@ -259,6 +258,8 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
 
 def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
     """A gzip or zstd request body, under the body limit and 100:1."""
+    if encoding in ("identity", ""):
+        return body
     if encoding not in ("gzip", "x-gzip", "zstd"):
         raise UnsupportedMedia(f"content-encoding {encoding[:20]!r} is not read here; send gzip, zstd or nothing")
     most = min(limit_bytes, max(len(body), 1024) * _MAX_INFLATED_RATIO)
@@ -292,34 +293,10 @@ def too_large(limit_bytes: int) -> TooLarge:
     return TooLarge(f"the request body is over the limit of {limit_bytes} bytes")
 
 
-def _call(
-    dialect: str, path: str, tenant: Tenant, headers: dict[str, str], body: bytes, sketch: Any, at_us: int
-) -> Call:
-    product = headers.get("user-agent", "").split(" ", 1)[0]
-    if not _PRIVATE.isdisjoint(headers):
-        headers = {name: value for name, value in headers.items() if name not in _PRIVATE}
+def _call(visit: Visit, body: bytes, sketch: Sketch) -> Call:
+    head, at_us = visit.head, visit.at_us
     return Call(
-        id=new_id("call_", at_us),
-        dialect=dialect,
-        tenant=tenant,
-        sketch=sketch,
-        body=body,
-        path=path,
-        client=product.lower()[:80],
-        headers=headers,
-        tags=tags(told) if (told := headers.get("x-tollway-tags")) else {},
-        run=_name(headers.get("x-tollway-run")),
-        parent_run=_name(headers.get("x-tollway-parent-run")),
-        subgoal=_name(headers.get("x-tollway-subgoal")),
-        at_us=at_us,
-    )
-
-
-def tags(text: str) -> dict[str, str]:
-    """`a=b,c=d`; what does not look like that is left out."""
-    pairs = (pair.partition("=") for pair in text.split(",")[:20])
-    return {k.strip()[:64]: v.strip()[:128] for k, eq, v in pairs if eq and k.strip() and (k + v).isprintable()}
-
-
-def _name(text: str | None) -> str | None:
-    return text[:128] if text and text.isprintable() else None
+        id=new_id("call_", at_us), dialect=visit.dialect, tenant=visit.tenant, sketch=sketch, body=body, path=visit.path,
+        client=head.client, headers=head.headers, tags=head.tags, run=head.run, parent_run=head.parent_run,
+        subgoal=head.subgoal, at_us=at_us, sent=head.sent,
+    )  # fmt: skip

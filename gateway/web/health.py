@@ -40,12 +40,14 @@ def readyz(state: State) -> Response[dict[str, object]]:
     if stopped:
         notes.append(f"journal: {stopped}; no new call is taken")
     notes += services.live.notes()
-    ready = not services.draining and not stopped
+    loading = services.live.all_loading
+    ready = not services.draining and not stopped and not loading
     if services.draining:
         notes.append("draining: the process is about to stop")
+    away = services.ledger.failing or services.keys.stale
     body: dict[str, object] = {
         "status": "ready" if ready else "not ready",
-        "mode": "stop" if stopped else "spool" if services.ledger.failing or services.keys.stale else "normal",
+        "mode": "stop" if stopped else "spool" if away else "loading" if loading else "normal",
         "budgets": budgets.mode,
         "notes": notes,
     }

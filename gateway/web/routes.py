@@ -20,7 +20,7 @@ from gateway.ledger import query
 from gateway.ledger.last_known import Question
 from gateway.ledger.reports import BadQuery, LedgerUnavailable, UnknownZone
 from gateway.services import Services
-from gateway.web.front import presented_key
+from gateway.web.heads import presented_key
 from router_policies.policy import visible_models
 
 PERSON = "tollway_person"

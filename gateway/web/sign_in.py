@@ -15,7 +15,7 @@ from litestar.handlers import BaseRouteHandler
 from gateway.access.keys import key_id
 from gateway.access.people import PROXY, People
 from gateway.settings import LoginSettings
-from gateway.web.front import presented_key
+from gateway.web.heads import presented_key
 from gateway.web.routes import PERSON
 
 if TYPE_CHECKING:

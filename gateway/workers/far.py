@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from gateway.people_table import PeopleTable
 from gateway.status_table import StatusTable
 from gateway.workers.errors import CODECS
 from gateway.workers.figures import merged
+from gateway.workers.house import MOST_SAID
 from gateway.workers.link import Link, Stub, connect, methods
 
 _IDS = msgspec.msgpack.Decoder(list[str])
@@ -34,6 +36,7 @@ _STATES = msgspec.msgpack.Decoder(list[BudgetState])
 _TEXTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _FLAG = msgspec.msgpack.Decoder(bool)
 _BURIED = msgspec.msgpack.Decoder(tuple[list[str], dict[str, int | None]])
+_SAID = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
 _log = logging.getLogger("tollway.workers")
 
 
@@ -45,6 +48,12 @@ class Worker:
         self.ledger: WorkerLedger | None = None
         self.numbers: Metrics | None = None
         self.shared: RedisBudgets | None = None
+        self.heard: deque[tuple[str, bytes]] | None = None
+        """What siblings have said of prompts, for who shares that."""
+
+    async def hear(self, topic: str, data: bytes) -> None:
+        if self.heard is not None:
+            self.heard.append((topic, data))
 
     async def bury(self, writers: list[str], costs: dict[str, int | None]) -> None:
         """A sibling died; what its journal says of its attempts."""
@@ -129,6 +138,35 @@ class FarHouse:
         """All workers' figures as one."""
         packed = _TEXTS.decode(await self.link.ask("house.metrics", ()))
         return merged([msgspec.msgpack.decode(text, type=bytes) for text in packed])
+
+
+class HouseExchange:
+    """Between the workers of a house; see `sharing.Exchange`."""
+
+    def __init__(self, link: Link, worker: Worker) -> None:
+        self._link, self._worker = link, worker
+
+    @property
+    def up(self) -> bool:
+        return not self._link.lost
+
+    async def start(self) -> None:
+        self._worker.heard = deque(maxlen=MOST_SAID)
+        self._worker.heard.extendleft(reversed(_SAID.decode(await self._link.ask("room.said", ()))))
+
+    async def close(self) -> None:
+        self._worker.heard = None
+
+    async def post(self, topic: str, data: bytes) -> None:
+        self._link.tell("room.say", topic, data)
+
+    async def take(self) -> tuple[list[tuple[str, bytes]], bool]:
+        heard = self._worker.heard
+        if heard is None:
+            return [], False
+        posts = list(heard)
+        heard.clear()
+        return posts, False
 
 
 class FarBudgets:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -33,6 +33,7 @@ _BURY_S = 0.1
 _LOOK_AROUND_S = 5.0
 _ANSWER_S = 2.0
 _REMEMBERED = 100_000
+MOST_SAID, _SAID_BYTES = 2_000, 16 << 20
 _log = logging.getLogger("tollway.workers")
 
 
@@ -57,6 +58,9 @@ class House:
         self._tasks: set[asyncio.Task[None]] = set()
         self.found: OrderedDict[str, int | None] = OrderedDict()
         """Costs of attempts that stood in journals of the dead, by id."""
+        self.said: deque[tuple[str, bytes]] = deque()
+        """What workers have told each other of prompts, for one that comes later; bounded."""
+        self._said_bytes = 0
 
     async def live(self, control: socket.socket) -> None:
         """Takes workers in as the supervisor sends them, until it goes away or says so with SIGTERM."""
@@ -84,6 +88,17 @@ class House:
             room.link.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.ledger.flush(10.0)
+
+    def keep(self, topic: str, data: bytes) -> None:
+        """For workers that come later."""
+        self.said.append((topic, data))
+        self._said_bytes += len(data)
+        while len(self.said) > MOST_SAID or self._said_bytes > _SAID_BYTES:
+            self._said_bytes -= len(self.said.popleft()[1])
+
+    @property
+    def rooms(self) -> list[_Room]:
+        return list(self._rooms.values())
 
     async def ask_all(self, name: str, *arguments: Any) -> list[Any]:
         """What all workers answer in time."""
@@ -163,6 +178,17 @@ class _Room:
     async def move_in(self, writer: str) -> None:
         """Names the worker's journal."""
         self.writer = writer
+
+    async def say(self, topic: str, data: bytes) -> None:
+        """Tells all other workers."""
+        self.house.keep(topic, data)
+        for room in self.house.rooms:
+            if room is not self:
+                room.link.tell("worker.hear", topic, data)
+
+    async def said(self) -> list[tuple[str, bytes]]:
+        """What was told lately."""
+        return list(self.house.said)
 
     async def buried(self) -> tuple[list[str], dict[str, int | None]]:
         """Journals whose processes are dead, and what their attempts cost."""

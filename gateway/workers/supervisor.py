@@ -75,8 +75,14 @@ class Supervisor:
         return self._status
 
     def _signalled(self, number: int) -> None:
-        if number != signal.SIGCHLD and not self._stopping:
+        if number == signal.SIGCHLD:
+            return
+        if not self._stopping:
             self._stop()
+            return
+        for child in self._children.values():  # a second one: nobody is to be waited for that may still come
+            if child.number != _HOUSE and child.pid:
+                _kill(child.pid, signal.SIGTERM)
 
     def _stop(self) -> None:
         """Workers first; the house keeps their books until the last one is gone."""

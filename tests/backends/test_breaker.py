@@ -40,3 +40,28 @@ def test_an_open_one_lets_one_call_a_second_through() -> None:
     breaker.answered(opened + 4.2)
     assert not breaker.is_open
     assert all(breaker.admit(opened + 4.3) for _ in range(10))
+
+
+def test_what_others_saw_opens_it_for_as_long_as_they_say_or_until_an_answer_comes() -> None:
+    """One call may try at once: the fault may be theirs alone."""
+    breaker = Breaker()
+    breaker.heard(5.0, fails=True)
+    assert [breaker.admit(at) for at in (5.0, 5.1, 6.1)] == [True, False, True]
+    assert not breaker.answered(6.3)  # that is nothing to tell the others, whose failures it does not explain
+    assert breaker.admit(6.4)
+    breaker.heard(7.0, fails=True)
+    breaker.heard(7.1, fails=False)
+    assert not breaker.is_open
+
+
+def test_nobody_talks_it_out_of_failures_of_its_own() -> None:
+    """It says when it opens and when it closes, once each; hearsay that turns out true is its own."""
+    breaker = Breaker()
+    assert [breaker.failed(float(n)) for n in range(5)] == [False, False, True, False, False]
+    breaker.heard(5.0, fails=False)
+    assert breaker.is_open
+    assert breaker.answered(6.0)
+    breaker.heard(7.0, fails=True)
+    assert [breaker.failed(7.0 + n) for n in range(4)] == [False, False, True, False]
+    breaker.heard(12.0, fails=False)
+    assert breaker.is_open

@@ -14,7 +14,7 @@ PNG = "data:image/png;base64,iVBORw0KGgo="
 
 def ask(part: Any, field: str = "messages") -> None:
     body = json.dumps({"model": "m", field: [{"role": "user", "content": [{"type": "text", "text": "hi"}, part]}]}).encode()
-    check(body, parts.read(body, ["system", "messages", "input"])[1])
+    check(body, parts.read(body, ["system", "messages", "input"]).parts)
 
 
 @pytest.mark.parametrize("url", [
@@ -40,7 +40,7 @@ def test_names_cannot_be_hidden_by_escapes() -> None:
     """JSON may spell a key's letters in other ways."""
     body = rb'{"model": "m", "messages": [{"content": [{"im\u0061ge\u005f\u0075rl": {"\u0075rl": "http:\/\/10.0.0.1"}}]}]}'
     with pytest.raises(UrlNotAllowed):
-        check(body, parts.read(body, ["system", "messages", "input"])[1])
+        check(body, parts.read(body, ["system", "messages", "input"]).parts)
 
 
 @pytest.mark.parametrize("part", [

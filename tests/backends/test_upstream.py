@@ -32,6 +32,9 @@ class Said:
             if not take(part):
                 return
 
+    def whole(self) -> bytes | None:
+        return None
+
     async def aclose(self) -> None:
         self.closed = True
 
@@ -104,6 +107,10 @@ def test_what_comes_back(name: bytes, value: bytes, back: bool) -> None:
     ([(b"retry-after", b"999999999")], 999999999.0, b"3600"),
     ([(b"retry-after", b"Wed, 21 Oct 2015 07:28:00 GMT")], 0.0, b"1"),
     ([(b"retry-after", b"soon")], None, b"1"),
+    ([(b"retry-after", b"nan")], None, b"1"),
+    ([(b"retry-after", b"inf")], None, b"1"),
+    ([(b"retry-after", b"1e999")], None, b"1"),
+    ([(b"retry-after", "٣".encode())], None, b"1"),
     ([(b"retry-after", b"-5")], 0.0, b"1"),
     ([], None, None),
 ])  # fmt: skip

@@ -11,8 +11,10 @@ import pytest
 
 from tests.batches.provider import Provider
 from tests.build import PLAIN, PRICES, Gateway
+from tests.ledger.conftest import postgres_url
 from tests.upstream import until
 
+__all__ = ["postgres_url"]
 BATCH_PRICES = PRICES.replace("rows = [", 'rows = [\n  {model = "m-*", tier = "batch", input = "1", cached = "0.25", output = "5"},\n  {model = "m-*", tier = "flex", input = "1", cached = "0.25", output = "5"},', 1)
 QUEUE = {"collect_s": 0, "poll_s": 0.1, "max_calls": 50, "max_mib": 4}
 

@@ -1,17 +1,33 @@
 import pytest
 
 from gateway.batches.book import Batch, Book, Job
+from gateway.batches.shared_book import PostgresBook, QueueAway
 
 
 def batch(id="b", deadline_us=100, **given):
     return Batch(**{"id": id, "team": "t", "key_id": "k", "endpoint": "/x", "input": "f", "at_us": 1, "deadline_us": deadline_us, "status": "in_progress", **given})
 
 
+@pytest.fixture(params=["disk", "database"])
+def opened(request, tmp_path):
+    """Opens the same book, again and again."""
+    books = []
+
+    def another():
+        books.append(Book(tmp_path / "q.db") if request.param == "disk" else PostgresBook(request.getfixturevalue("postgres_url")))
+        return books[-1]
+
+    yield another
+    if request.param == "database":
+        with books[0]._change() as db:
+            db.execute("TRUNCATE files, batches, calls, jobs")
+    for each in books:
+        each.close()
+
+
 @pytest.fixture
-def book(tmp_path):
-    book = Book(tmp_path / "q.db")
-    yield book
-    book.close()
+def book(opened):
+    return opened()
 
 
 def test_the_nearest_deadline_is_next_and_order_is_kept(book):
@@ -21,17 +37,16 @@ def test_the_nearest_deadline_is_next_and_order_is_kept(book):
     assert [line.body for line in book.next(0, 10)] == [b"3", b"1", b"2"]
 
 
-def test_what_is_taken_is_taken_once_and_comes_back_after_a_crash(book, tmp_path):
+def test_what_is_taken_is_taken_once_and_comes_back_after_a_crash(book, opened):
     """A second connection sees the same."""
     book.put_batch(batch(), [("a", b"1"), ("b", b"2")], 10)
     first, second = book.next(0, 10)
     assert book.begin([first]) == [first]
-    other = Book(tmp_path / "q.db")
+    other = opened()
     assert other.begin([first, second]) == [second]
     other.again([second], not_before_us=50)
     assert (other.next(49, 10), len(other.next(50, 10))) == ([], 1)
     assert other.recover() == 1
-    other.close()
     assert len(book.next(50, 10)) == 2
 
 
@@ -71,3 +86,11 @@ def test_what_ended_long_ago_is_forgotten(book):
     book.prune(10)
     assert ([one.id for one in book.files("t")], [one.id for one in book.batches()]) == (["f"], ["b"])
     assert len(book.of_batch("old")) == 0
+
+
+def test_a_database_that_is_away_is_told():
+    """As something to try again, and not as a fault of the gateway."""
+    book = PostgresBook("postgresql://gw@127.0.0.1:1/none")
+    with pytest.raises(QueueAway):
+        book.files("t")
+    book.close()

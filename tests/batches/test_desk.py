@@ -63,7 +63,8 @@ def test_a_bad_file_is_told_with_its_lines(waiting: Gateway, content: bytes, say
 
 
 @pytest.mark.parametrize(("change", "param"), [
-    ({"endpoint": "/v1/images"}, "endpoint"), ({"completion_window": "soon"}, "completion_window"),
+    ({"endpoint": "/v1/images"}, "endpoint"), ({"endpoint": []}, "endpoint"), ({"endpoint": {}}, "endpoint"), ({"completion_window": {}}, "completion_window"),
+    ({"input_file_id": {}}, "input_file_id"), ({"metadata": [[]]}, "metadata"), ({"completion_window": "soon"}, "completion_window"),
     ({"completion_window": "0h"}, "completion_window"), ({"completion_window": 24}, "completion_window"),
     ({"input_file_id": "file-twx"}, "input_file_id"), ({"input_file_id": None}, "input_file_id"), ({"metadata": {"a": 1}}, "metadata"),
     ({"metadata": [1]}, "metadata"),

@@ -92,12 +92,12 @@ def test_what_is_at_risk_moves_up(start: Start, provider: Provider) -> None:
     provider.ready = False
     quick = {"plain": {**PLAIN, "classes": {"batch": {"wait": {"lanes": ["batch"]}}}}}
     with start(quick) as gateway:
-        worker = gateway.asgi.queue.worker
-        worker.pace = worker.pace._replace(service_s=1.0, turnaround_s=5.0)
+        pacing = gateway.asgi.queue.worker.pacing
+        pacing.pace = pacing.pace._replace(service_s=1.0, turnaround_s=5.0)
         batch = create(gateway, [line(n, "m-oai") for n in range(2)], window="1m")
         until(lambda: provider.batches, "the batch at the provider")
         assert not provider.live
-        worker.now_s = lambda: time.time() + 53.0
+        pacing.now_s = lambda: time.time() + 53.0
         over = ended(gateway, batch["id"])
         assert over["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
         assert provider.batches["batch_p0"]["cancelled"]
@@ -162,7 +162,7 @@ def test_a_window_that_is_over_expires(start: Start, provider: Provider) -> None
     with start() as gateway:
         batch = create(gateway, [line(1, "m-live")], window="1m")
         until(lambda: provider.live, "a try")
-        gateway.asgi.queue.worker.now_s = lambda: time.time() + 3_600.0
+        gateway.asgi.queue.worker.pacing.now_s = lambda: time.time() + 3_600.0
         over = ended(gateway, batch["id"])
         assert (over["status"], over["request_counts"]["failed"]) == ("expired", 1)
 

@@ -48,7 +48,6 @@ def test_a_table_for_a_pull_request(told):
     (("old", "new", "--trace", "calls.jsonl", "--mix", "batch"), "is not CLASS=SHARE"),
     (("old", "new", "--trace", "calls.jsonl", "--mix", "batch=2"), "must add up"),
     (("old", "new", "--trace", "old/a.yaml"), "is neither JSON lines nor a CSV"),
-    (("old", "new", "--trace", "calls.jsonl", "--engine", "ray"), "Ray, which is not installed"),
     (("old", "nowhere", "--trace", "calls.jsonl"), "does not exist"),
     (("old", "new", "--config", "none.yaml"), "there is no such file"),
 ])
@@ -58,3 +57,23 @@ def test_what_cannot_be_replayed_is_told(told, args, says):
     assert answer.exit_code != 0
     assert says in answer.output
     assert "Traceback" not in answer.output
+
+
+def test_a_run_in_parts_says_the_same(told, tmp_path):
+    """Shards meet the same luck as one run; what differs is what an hour of warming up does not bring back."""
+    (tmp_path / "long.jsonl").write_text(
+        "".join(json.dumps({"at_s": n * 2.0, "prompt_tokens": 900, "output_tokens": 60}) + "\n" for n in range(3_000))
+    )
+    whole, parts = (json.loads(told("old", "new", "--trace", "long.jsonl", "--json", *more).stdout) for more in ((), ("--shards", "3")))
+    assert parts["calls"] == whole["calls"] == 3_000
+    for which in ("old", "new"):
+        assert parts["all"]["cost_usd"][which] == pytest.approx(whole["all"]["cost_usd"][which], rel=1e-3)
+        assert parts["all"]["first_token_p95_s"][which] == pytest.approx(whole["all"]["first_token_p95_s"][which], rel=0.03)
+
+
+def test_ray_is_asked_for_where_it_is_missing(told, monkeypatch):
+    """With the way to get it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    answer = told("old", "new", "--trace", "calls.jsonl", "--engine", "ray")
+    assert answer.exit_code == 1
+    assert "pip install 'tollway[ray]'" in answer.output

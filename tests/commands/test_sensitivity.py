@@ -7,8 +7,8 @@ from gateway.commands.sensitivity import labelled
 from gateway.core.usage import TokenUsage
 from gateway.ledger.slices import Slice
 from router_policies.waiting import Seen, features
+from tests.backtests.test_history import ENTRY as OTHER
 from tests.build import PLAIN, Gateway, backend, chat_answer, chat_body
-from tests.commands.test_history import ENTRY as OTHER
 from tests.upstream import whole
 
 ENTRY = replace(OTHER, reason="class interactive (default); ...", total_ms=1_000.0, latency_class="interactive")

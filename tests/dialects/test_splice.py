@@ -78,7 +78,8 @@ def test_one_pass_finds_the_same(value: dict[str, Any], layout: tuple[str, str, 
     huge = any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in value.values())
     assert found is not None or huge
     if found is not None:
-        places, lists = found
+        places, lists, values = found
+        assert values.keys() == value.keys()
         assert places == splice.spans(body)
         assert lists == {
             key: [(a, b, body[a:b]) for a, b in splice.items(body, *places[key])] for key, each in value.items() if isinstance(each, list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.providers.rules import PROVIDERS
 from benchmarks.providers.server import Providers, Seen
 from tests.build import PLAIN, Gateway
+from tests.upstream import until
 
 LONG = "toll road " * 1_000
 Json = dict[str, Any]
@@ -30,7 +32,7 @@ def gateway(providers: Providers, tmp_path_factory: pytest.TempPathFactory) -> I
                "models": {f"{name}-model": each.model}}
         for name, each in PROVIDERS.items()
     }  # fmt: skip
-    policies = {"planned": ALWAYS, "impatient": {**PLAIN, "cache": {"hold_out": 0, "fan_out_wait_ms": 0}}, "off": {**PLAIN, "cache": {"plan": False}}, "held-out": {**PLAIN, "cache": {"hold_out": 1}}}
+    policies = {"planned": ALWAYS, "impatient": {**PLAIN, "cache": {"hold_out": 0, "fan_out_wait_ms": 0}}, "asking": {**PLAIN, "cache": {"hold_out": 0, "ask_diagnosis": True}}, "off": {**PLAIN, "cache": {"plan": False}}, "held-out": {**PLAIN, "cache": {"hold_out": 1}}}
     with Gateway(tmp_path_factory.mktemp("caching"), {"backends": backends}, policies) as running:
         yield running
 
@@ -153,3 +155,38 @@ def test_nobody_waits_where_the_policy_says_so(gateway: Gateway, providers: Prov
     gateway.key("impatient")
     seen = burst(gateway, providers, "anthropic", bodies, "impatient")
     assert [each.used.read for each in seen if each.used is not None] == [0] * 4
+
+
+def test_a_conversation_stays_with_the_account_that_has_its_prefix(providers: Providers, tmp_path: Path) -> None:
+    """Two keys of one provider are two caches: turns go where the first went, and many conversations use both."""
+    each = PROVIDERS["anthropic"]
+    (tmp_path / "second").write_text("sk-second")
+    accounts = {"first": {"key": "env:PROVIDER_KEY"}, "second": {"key": "file:second"}}
+    backend = {"dialect": each.wire, "url": providers.url("anthropic"), "provider": each.priced_as, "accounts": accounts,
+               "models": {"anthropic-model": each.model}}  # fmt: skip
+    used: dict[str, set[str]] = {}
+    with Gateway(tmp_path, {"backends": {"claude": backend}}, {"planned": ALWAYS}) as running:
+        for turn in range(3):
+            for n in range(12):
+                call, seen = ask(running, providers, "anthropic", talk(f"account {n}", turn, system=f"{n} {LONG}"))
+                assert seen.used is not None
+                assert bool(seen.used.read) == bool(turn)
+                used.setdefault(f"{n}", set()).add(call["attempts"][0]["backend"])
+    assert all(len(backends) == 1 for backends in used.values())
+    assert set.union(*used.values()) == {"claude-first", "claude-second"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_provider_is_asked_why_it_missed_where_the_policy_says_so(gateway: Gateway, providers: Providers, stream: bool) -> None:
+    """Its word stands beside ours, and who does not ask gets none."""
+    name = f"diagnosis {stream}"
+    _, seen = ask(gateway, providers, "anthropic", talk(name, 0, system=f"{name} {LONG}", stream=stream), "asking")
+    assert seen.body["diagnostics"] == {"previous_message_id": None}
+    call, seen = ask(gateway, providers, "anthropic", talk(name, 1, system=f"{name} changed {LONG}", stream=stream), "asking")
+    assert seen.body["diagnostics"]["previous_message_id"].startswith("sim-")
+    until(lambda: gateway.call(call["id"])["prefix"]["miss"], "an explanation")
+    miss = gateway.call(call["id"])["prefix"]["miss"]
+    assert seen.used is not None
+    assert miss["provider"] == {"reason": "system_changed", "tokens": seen.used.total, "agrees": True}
+    _, seen = ask(gateway, providers, "anthropic", talk(name, 1, system=f"{name} {LONG}"))
+    assert "diagnostics" not in seen.body

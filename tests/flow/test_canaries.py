@@ -106,3 +106,9 @@ def test_a_team_gets_nothing_of_another(busy: tuple[Process, Site]) -> None:
     assert beta
     assert not alpha & beta
     print("\nC21", {"teams": 2, "salts apart": True, "canaries in foreign answers": 0})
+
+
+def test_a_crash_would_leave_no_dump(busy: tuple[Process, Site]) -> None:
+    """Memory holds keys and prompts."""
+    limits = Path(f"/proc/{busy[0].process.pid}/limits").read_text()
+    assert next(line for line in limits.splitlines() if line.startswith("Max core file size")).split()[4:6] == ["0", "0"]

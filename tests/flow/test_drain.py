@@ -32,11 +32,14 @@ def start(tmp_path: Path, site: Site) -> Iterator[Any]:
         yield begin
 
 
+pytestmark = pytest.mark.timeout(240)
+
+
 @pytest.mark.parametrize(("workers", "by"), [(1, "signal"), (1, "request"), (2, "request")])
 def test_it_says_that_it_leaves_before_it_does(start: Any, site: Site, workers: int, by: str) -> None:
-    """`/readyz` turns within a second while calls are still taken, each on its last connection; then the door closes and the
-    open stream goes on."""
-    process, gate = start(unready_s=1.5, workers=workers), Gate()
+    """`/readyz` turns while calls are still taken, each on its last connection; then the door closes and the open stream goes
+    on. (How soon it turns is C11's to measure; a second signal ends the wait.)"""
+    process, gate = start(unready_s=50, workers=workers), Gate()
     site.says(stream(*chat_stream()[:3], gate, *chat_stream()[3:]))
     headers = {"authorization": f"Bearer {process.key()}"}
     url, got = process.url + "/v1/chat/completions", []
@@ -45,24 +48,33 @@ def test_it_says_that_it_leaves_before_it_does(start: Any, site: Site, workers: 
     open_stream.start()
     until(lambda: len(site.requests) == 1 and site.requests[0].steps_sent == 3, "the stream to be open")
     site.says(whole(chat_answer()))
-    asked = time.monotonic()
     if by == "signal":
         process.terminate()
     else:
         assert process.ask("POST", "/tollway/admin/drain", process.key()).status_code == 403
         assert process.ask("POST", "/tollway/admin/drain").status_code == 202
     with httpx.Client(trust_env=False, verify=False) as other:
-        until(lambda: other.get(process.url + "/readyz").status_code == 503, "not to be ready", 1.0)
+        until(lambda: other.get(process.url + "/readyz").status_code == 503, "not to be ready", 20)
         assert other.get(process.url + "/healthz").status_code == 200
         answer = other.post(url, json=chat_body(site.model), headers=headers)
         assert answer.status_code == 200
         assert answer.headers["connection"] == "close"
-    until(lambda: not _listens(process), "the door to close", 5)
-    assert time.monotonic() - asked > 1.4
+    process.terminate()
+    until(lambda: not _listens(process), "the door to close", 20)
     assert open_stream.is_alive()
     gate.open()
-    open_stream.join(10)
+    open_stream.join(20)
     assert got == [b"".join(chat_stream())]
+    assert process.wait() == 0
+
+
+def test_the_door_stays_open_for_its_time(start: Any) -> None:
+    """And closes by itself then."""
+    process = start(unready_s=1.0)
+    asked = time.monotonic()
+    process.terminate()
+    until(lambda: not _listens(process), "the door to close", 20)
+    assert time.monotonic() - asked > 0.95
     assert process.wait() == 0
 
 
@@ -110,15 +122,15 @@ class Balancer:
 
 def test_a_rolling_restart_fails_no_call(start: Any, site: Site) -> None:
     """Three replicas behind a balancer, one after the other restarted under load: every call is answered whole."""
-    replicas = [start(name, unready_s=0.6) for name in "abc"]
+    replicas = [start(name, unready_s=50) for name in "abc"]
     site.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))
     keys = {replica.port: replica.key() for replica in replicas}
     balancer, over = Balancer([replica.port for replica in replicas]), threading.Event()
-    good, bad = list[int](), list[str]()
+    good, bad, under_way = list[int](), list[str](), dict[int, int]()
 
     def load() -> None:
         while not over.is_set():
-            port = balancer.pick()
+            port = under_way[threading.get_ident()] = balancer.pick()
             try:
                 with httpx.Client(trust_env=False, verify=False, timeout=20) as client:
                     answer = client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=chat_body(site.model, stream=True),
@@ -134,13 +146,15 @@ def test_a_rolling_restart_fails_no_call(start: Any, site: Site) -> None:
     for replica in replicas:
         seen = len(good)
         until(lambda seen=seen: len(good) > seen + 12, "calls to be answered", 30)
-        replica.terminate()
-        assert replica.wait(20) == 0
         old = replica.port
+        replica.terminate()
+        until(lambda port=old: port not in balancer._ready and port not in under_way.values(), "the balancer to send elsewhere", 30)
+        replica.terminate()                     # no need to wait any longer: however slow this machine is, it has been noticed
+        assert replica.wait(20) == 0
         replica.start()
         keys[replica.port] = keys[old]
         balancer.ports = [each.port for each in replicas]
-        until(lambda port=replica.port: port in balancer._ready, "the replica to be back")
+        until(lambda port=replica.port: port in balancer._ready, "the replica to be back", 30)
     over.set()
     for thread in threads:
         thread.join(20)

@@ -95,3 +95,31 @@ def test_an_engine_is_told_salt_session_and_urgency(tmp_path: Path, flags: bool)
         assert urgent is idle is other is None
         assert any("--enable-prompt-tokens-details" in note for note in notes)
         assert set(found["flags"]) >= {"cached_tokens", "priority"}
+
+
+class _Late(_Handler):
+    """The embedded engine's events and answers."""
+
+    def do_GET(self) -> None:
+        self._say(200, b": still here\n\n")
+
+
+def test_readyz_says_that_the_model_loads_and_a_call_waits(tmp_path: Path) -> None:
+    """`tollway up` listens for its engine before the model is read: until then 503 in mode `loading`, then ready; nothing fails."""
+    server, answers = _Vllm(flags=True), list[int]()
+    server.RequestHandlerClass = _Late
+    with _behind(tmp_path, f"http://127.0.0.1:{server.server_address[1]}", kv_events="/kv_events") as gateway:
+        early = gateway.ask("GET", "/readyz")
+        assert (early.status_code, early.json()["mode"], early.json()["status"]) == (503, "loading", "not ready")
+        assert "engine own: its model is loading; calls wait for it" in early.json()["notes"]
+        call = threading.Thread(target=lambda: answers.append(gateway.chat(chat_body("m"), "a").status_code))
+        call.start()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            until(lambda: gateway.ask("GET", "/readyz").status_code == 200, "to be ready")
+            assert gateway.ask("GET", "/readyz").json()["mode"] == "normal"
+            call.join(20)
+        finally:
+            server.shutdown()
+            server.server_close()
+    assert answers == [200]

@@ -18,7 +18,7 @@ from tests.build import PLAIN, Process, backend, chat_answer, chat_body, message
 from tests.upstream import Site, Upstream, whole
 
 MUTANTS = int(os.environ.get("TOLLWAY_ODD", 150))
-pytestmark = pytest.mark.timeout(60 + MUTANTS // 20)
+pytestmark = pytest.mark.timeout(600 + MUTANTS // 20)
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 10**400, 1.5, -0.0, 1e308, "", "x", "\0", "\ud800", "💥" * 50, "a" * 100_000,
@@ -43,7 +43,7 @@ FIELDS = {
 WORDS = [
     "", "%", "%00", "%ff", "%zz", "%F0%9F%92%A5", "nan", "inf", "-inf", "1e999", "9" * 400, "-1", "0", "x" * 5_000, "2026-13-45",
     "0000-00-00", "9999-12-31", "2026-01-01T00:00:00+99:99", "-9999d", "99999999999d", "1e9d", "a,b,,c", ",", "team'--", "' OR 1=1 --", "../../etc",
-    "Europe/Nowhere", "../UTC", "/etc/passwd", "%2e%2e%2f", "[]", "{}", "null", "true",
+    "Europe/Nowhere", "../UTC", "/etc/passwd", "%2e%2e%2f", "[]", "{}", "null", "true", "model," * 500,
 ]  # fmt: skip
 QUERIES = ("report", "by", "since", "until", "tz", "model", "team", "key", "limit", "of", "run", "tag:x", "nonsense", "")
 ADMIN = {
@@ -68,7 +68,7 @@ class Line:
         if self._sock is None:
             self._sock = socket.create_connection(("127.0.0.1", self._process.port), 10)
         try:
-            self._sock.settimeout(20)
+            self._sock.settimeout(60)
             self._sock.sendall(raw)
             return self._read(self._sock)
         except (ConnectionError, BrokenPipeError):
@@ -200,7 +200,7 @@ def test_any_word_in_any_query(line: Line, process: Process) -> None:
 
 
 HEADERS = [
-    "x-tollway-deadline-ms: NaN", "x-tollway-deadline-ms: -1", "x-tollway-deadline-ms: 1e400", "x-tollway-deadline-ms: " + "9" * 400,
+    "x-tollway-deadline-ms: \xb2", "x-tollway-deadline-ms: NaN", "x-tollway-deadline-ms: -1", "x-tollway-deadline-ms: 1e400", "x-tollway-deadline-ms: " + "9" * 400,
     "x-tollway-class: \x01", "x-tollway-class: " + "x" * 8_000, "x-tollway-run: \xff\xfe", "x-tollway-run: " + "r" * 8_000, "x-tollway-tags: ===,,,=",
     "x-tollway-tags: " + ",".join(f"k{n}=v" for n in range(900)), "x-tollway-bypass: everything", "x-stainless-read-timeout: inf",
     "x-stainless-read-timeout: -5", "x-stainless-retry-count: many", "x-stainless-retry-count: " + "9" * 300, "content-encoding: br",
@@ -244,7 +244,7 @@ def test_odd_chunks(line: Line, process: Process, path: str) -> None:
         sock = socket.create_connection(("127.0.0.1", process.port), 10)
         sock.sendall(sent)
         sock.shutdown(socket.SHUT_WR)
-        sock.settimeout(15)
+        sock.settimeout(60)
         answer = b""
         try:
             while more := sock.recv(65_536):

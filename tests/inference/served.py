@@ -12,15 +12,16 @@ import uvicorn
 
 from inference.app import App, Served
 from inference.engine import Engine
+from inference.storage import Storage
 from tests.build import free_port
 from tests.inference.tiny import model, tokenizer
 from tests.upstream import until
 
 
 @contextmanager
-def served(**options: Any) -> Iterator[str]:
+def served(kv_tokens: int = 65_536, **options: Any) -> Iterator[str]:
     """Its address; `options` are the engine's."""
-    engine = Engine(model("fp32"), tokenizer(), kv_dtype=torch.float32, threads=1, **options)
+    engine = Engine(model("fp32"), tokenizer(), Storage(model("fp32"), kv_tokens, torch.float32), threads=1, **options)
     engine.start()
     app, port = App(Served(engine, "tiny", "f", 0, {})), free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="error"))

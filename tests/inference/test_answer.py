@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inference.answer import Teller
+from inference.ask import Delta, Usage
 from inference.chat import read_chat
-from inference.engine import Delta, Usage
 from inference.sampling import Logprob
 from tests.inference.tiny import tokenizer
 

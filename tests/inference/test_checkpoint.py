@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import torch
 
+from inference.ask import Ask
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
-from inference.engine import Ask, Engine
+from inference.engine import Engine
 from inference.gguf import GGUF, BadValue, GGUFError, MissingKey, Truncated
 from inference.model import Llama
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Limits
+from inference.storage import Storage
 from inference.tokenizer import CHATML, Tokenizer
 from tests.inference.tiny import run, tokenizer, tokenizer_meta, tokens_of
 
@@ -51,7 +53,7 @@ def test_greedy_answers_are_transformers(folders: Path, kind: str) -> None:
     with torch.inference_mode():
         model = Llama(config, weights, "fp32")
     expected = json.loads((folders / kind / "expected.json").read_text())
-    engine = Engine(model, tokenizer(), kv_tokens=2048, kv_dtype=torch.float32, threads=1, limits=Limits(alone=40, shared=24))
+    engine = Engine(model, tokenizer(), Storage(model, 2048, torch.float32), threads=1, limits=Limits(alone=40, shared=24))
     engine.start()
     try:
         sampling = Sampling(temperature=0, logprobs=0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from inference.ask import Delta, Usage
 from inference.completions import CompletionTeller, read_completion
-from inference.engine import Delta, Usage
 from inference.parameters import ApiError
 from inference.sampling import Logprob
 from tests.inference.tiny import tokenizer

@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
-from inference import server
+from inference.ask import Ask
 from inference.attention import Span
 from inference.cache import Heads
 from inference.cuda import CudaLlama, PagedAttention, PagedCache, Replay
-from inference.engine import Ask, Engine
+from inference.engine import Engine
+from inference.linear import KindUnavailable
+from inference.loading import load_model
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Limits
+from inference.storage import Storage
 from inference.weights import TensorWeights
 from tests.inference.tiny import CONFIG, model, plain_logits, run, tensors, tokenizer, tokens_of
 
@@ -57,7 +60,8 @@ def _model(recorder: _Recorder) -> CudaLlama:
 def test_its_answers_are_the_plain_models() -> None:
     """Prompts in chunks, decoding in graphs of padded sizes, verifying, shared prefixes, preemptions: the plain forward's tokens."""
     chance, recorder = random.Random(3), _Recorder()
-    engine = Engine(_model(recorder), tokenizer(), kv_tokens=512, threads=1, limits=Limits(alone=40, shared=24, reserve_blocks=0))
+    there = _model(recorder)
+    engine = Engine(there, tokenizer(), Storage(there, 512), threads=1, limits=Limits(alone=40, shared=24, reserve_blocks=0))
     engine.start()
     shared = [chance.randrange(3, 259) for _ in range(60)]
     prompts = [shared[: chance.randrange(60)] + [chance.randrange(3, 259) for _ in range(chance.randint(1, 60))] for _ in range(7)]
@@ -103,6 +107,7 @@ def test_without_a_gpu_it_says_so() -> None:
     """A device that is not there is a named error."""
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(RuntimeError, match="no such GPU"):
-        server._on_gpu(CONFIG, TensorWeights(tensors()), torch.device("cuda:0"))
+    for name, why in (("cuda:0", "no such GPU"), ("mps:0", "no such GPU"), ("abacus", "abacus")):
+        with pytest.raises(KindUnavailable, match=why):
+            load_model(CONFIG, TensorWeights(tensors()), device=name)
     assert model("fp32").device == CPU

@@ -7,11 +7,13 @@ import dataclasses
 import pytest
 import torch
 
+from inference.ask import Ask
 from inference.draft import DraftModel
-from inference.engine import Ask, Engine
+from inference.engine import Engine
 from inference.model import Llama
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD
+from inference.storage import Storage
 from inference.weights import TensorWeights
 from tests.inference.tiny import CONFIG, model, run, tensors, tokenizer, tokens_of
 
@@ -27,7 +29,7 @@ def _other() -> Llama:
 def test_the_answer_is_the_big_models(sibling: Llama, good: bool, sampling: Sampling) -> None:
     """Both lanes give the same tokens; a draft model that is the model itself is right on every greedy token."""
     draft = DraftModel(sibling, 2048, torch.float32)
-    engine = Engine(model("fp32"), tokenizer(), kv_tokens=2048, kv_dtype=torch.float32, threads=1, draft=draft)
+    engine = Engine(model("fp32"), tokenizer(), Storage(model("fp32"), 2048, torch.float32), threads=1, draft=draft)
     engine.start()
     try:
         for length in (1, 40, 300):
@@ -35,8 +37,8 @@ def test_the_answer_is_the_big_models(sibling: Llama, good: bool, sampling: Samp
             asks = [Ask(prompt=prompt, most=40, lane=lane, sampling=sampling, ignore_eos=True) for lane in (STANDARD, FAST)]
             slow, fast = (tokens_of(run(engine, [ask])[0]) for ask in asks)
             assert slow == fast
-        drafted = engine.metrics.value("spec_decode_num_draft_tokens_total")
-        accepted = engine.metrics.value("spec_decode_num_accepted_tokens_total")
+        drafted = engine.tally.metrics.value("spec_decode_num_draft_tokens_total")
+        accepted = engine.tally.metrics.value("spec_decode_num_accepted_tokens_total")
         assert drafted > 0
         if good and sampling.temperature == 0:
             assert accepted == drafted

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inference.engine import Door
+from inference.ask import Door
 from tests.inference.served import served
 
 

@@ -180,7 +180,7 @@ def test_a_second_request_shares_from_the_second_chunk_on() -> None:
     while rig.step():
         pass
     assert first.cached == 0
-    assert second.cached == 192
+    assert second.cached == 176, "all but what was left for it beside the first one's last rows"
 
 
 @pytest.mark.parametrize(
@@ -263,6 +263,18 @@ def test_a_lane_has_a_cap() -> None:
     assert sorted(request.lane.name for request in rig.scheduler.running) == ["fast"] * 4 + ["standard"]
 
 
+def test_chunks_shrink_as_a_prompt_grows() -> None:
+    """A row at `doubles_at` costs two, so a step takes as long at the end of a long prompt as at its start."""
+    rig = _Rig(256, Limits(alone=128, doubles_at=512))
+    rig.add(Request("long", [1, 2] * 1024, 1, STANDARD, 0.0))
+    chunks = [work for works in iter(rig.step, []) for work in works]
+    assert sum(len(work.tokens) for work in chunks) == 2048
+    assert len(chunks[0].tokens) == 128
+    costs = [len(work.tokens) * (1 + work.start / 512) for work in chunks[:-1]]
+    assert max(costs) <= 128
+    assert min(costs) > 128 * 0.95, "none is smaller than it may be"
+
+
 def test_decoding_goes_on_beside_a_long_prompt() -> None:
     """A long prompt gets chunks; who decodes gets a token in every step, and fast ones make the chunks small."""
     rig = _Rig(128, Limits(alone=256, shared=128, fast=64))
@@ -273,4 +285,4 @@ def test_decoding_goes_on_beside_a_long_prompt() -> None:
         before = quick.output
         works = rig.step()
         assert quick.output > before
-        assert max(len(work.tokens) for work in works) == 64
+        assert 32 < max(len(work.tokens) for work in works) <= 64

@@ -84,6 +84,7 @@ def test_nothing_is_left_behind(model_path: object) -> None:
         pool_left = KV_TOKENS * 23_040
         assert (after - before) / 2**20 < _SLACK_MIB + (pool_left / 2**20 if SOAK_S < 60 else 0)
         health = httpx.get(f"{url}/health").json()
+        assert health["weights"] != "native" or health["weights_bytes"] <= 130 << 20, "the file's 94 MiB are held once"
         own = after - getattr(server.memory_info(), "shared", 0)  # torch's libraries are the system's to drop: CUDA's are large
         assert own <= health["weights_bytes"] + health["kv_cache"]["bytes"] + (_BESIDE_MIB << 20)
         assert server.num_threads() <= threads + 2

@@ -44,6 +44,7 @@ def _start(monkeypatch: pytest.MonkeyPatch, path: Path) -> str:
     ("data", "says", "way_out"),
     [
         pytest.param(_file()[:-100], "ends after the end", "fetch it again", id="cut short"),
+        pytest.param(_file()[:-64] + b"\xff" * 64, "not finite", "fetch it again", id="numbers that are none"),
         pytest.param(_file()[:200], "left", "fetch it again", id="cut in its head"),
         pytest.param(b"PK\3\4" + bytes(60), "not GGUF", "--model takes a GGUF file", id="another format"),
         pytest.param(b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1", "version 2 or 3", id="an old version"),

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inference.engine import Ask, Delta, Engine
+from inference.ask import Ask, Delta
+from inference.engine import Engine
 from inference.model import Llama
 from inference.tokenizer import Tokenizer, _unicode_to_byte
 from inference.weights import ModelConfig, TensorWeights

@@ -101,3 +101,27 @@ def test_a_call_that_fails_or_is_late_is_missed(deadlines, ok, first, total, lat
     decision = decide(policy, Ask(team="a", model="m"), example_lanes("m"))
     total_ms = deadlines.get("total_deadline_ms")
     assert missed(decision._replace(klass=klass, deadline_ms=total_ms), ok, first, total) is late
+
+
+def test_what_one_process_rolls_back_all_do(policies):
+    """Each tells the others, and does not tell what it was told."""
+    files = policies("canary", "canary: {share: 1, min_calls: 20}\n")
+    one, other = Trials(), Trials()
+    one.fresh, other.fresh = {}, {}
+    for _ in range(30):
+        one.saw(files, "a", files.for_team("a").version, 1_000_000, False)
+        one.saw(files, "a", files.candidates["a"].version, 2_000_000, False)
+    other.take(list(one.fresh.items()))
+    assert other.policy(files, "a", "r").mode == "live"
+    assert other.standing(files, "a")["rolled_back"] == one.standing(files, "a")["rolled_back"]
+    assert other.fresh == {}
+    assert one.standing(files, "nobody") is None
+
+
+def test_a_memory_that_cannot_be_read_is_none(tmp_path):
+    """The gateway starts all the same."""
+    (tmp_path / "kept.json").write_text("{half")
+    assert Trials(tmp_path / "kept.json").rolled_back == {}
+    trials = Trials(tmp_path / "nowhere" / "kept.json")
+    trials.take([("v", "why")])
+    assert trials.rolled_back == {"v": "why"}

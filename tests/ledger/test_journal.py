@@ -137,7 +137,8 @@ async def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path, mo
     settled = 0
     with monkeypatch.context() as disk:
         disk.setattr(spool, "make", full)
-        while journal._segments[0].has_room(bytes(1_200)):
+        first = journal._segments[0]
+        while first.size + 1_200 <= first.capacity:
             await journal.settle(entry(id=f"a-{settled}"))
             settled += 1
         with pytest.raises(JournalError, match="No space left"):

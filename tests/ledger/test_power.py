@@ -31,6 +31,11 @@ class Disk:
         self._names: dict[str, int] = {}
         self.at_sync: Callable[[], None] = lambda: None
 
+    def has_all(self) -> None:
+        """What is in the folder now is on the disk."""
+        self._names = {path.name: path.stat().st_ino for path in self.folder.iterdir()}
+        self._content = {path.stat().st_ino: path.read_bytes() for path in self.folder.iterdir()}
+
     def fdatasync(self, fd: int) -> None:
         self.at_sync()
         self._content[os.fstat(fd).st_ino] = os.pread(fd, 1 << 24, 0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalize import apps
-from gateway.normalize.apps import App, Apps, Known, volatile
+from gateway.normalize.apps import KEPT, App, Apps, Known, volatile
 
 
 def test_an_app_is_known_by_its_beginning() -> None:
@@ -37,7 +37,7 @@ def test_slots_of_a_conversation_stay_as_they_were() -> None:
     for n in range(3):
         found, known = volatile(app, [f"customer {n}\n"], None)
     assert found == [True]
-    early = Known(frozenset(), array("q", [hash("customer 9")]), frozenset())
+    early = Known(frozenset(), array(KEPT, [apps._name("customer 9")]), frozenset())
     assert volatile(app, ["customer 9\n"], early)[0] == [False]
     assert volatile(app, ["customer 9\n"], known)[0] == [True]
 
@@ -101,7 +101,7 @@ def test_what_stays_is_what_stayed(prompts: list[list[str]]) -> None:
     for lines in prompts:
         before = known
         leaves, known = volatile(app, lines, known)
-        kept = [hash(line.rstrip("\n")) for line, gone in zip(lines, leaves, strict=True) if not gone]
+        kept = [apps._name(line.rstrip("\n")) for line, gone in zip(lines, leaves, strict=True) if not gone]
         assert list(known.kept) == kept
         if before is not None and any(leaves) and not any(app.look(line)[1] for line in lines):
             assert _is_within(kept, list(before.kept))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -71,6 +72,23 @@ def test_turns_of_a_conversation(dialect: str, level: str, system: Any, tools: l
             assert parts[: len(before)] == before
         before = parts
         _nothing_lost(asked, done.body, dialect)
+
+
+@settings(max_examples=100)
+@given(DIALECT, st.sampled_from(LEVELS[1:]), st.lists(st.integers(0, 2), min_size=4, max_size=4), st.lists(LINES, min_size=3, max_size=3))
+def test_turns_extend_each_other_whenever_the_clients_do(dialect: str, level: str, which: list[int], systems: list[str]) -> None:
+    """Though the system prompt changes in between, by whatever; and what the client says now stands in what goes out."""
+    memory, talk = Memory(), ["one", "two", "three", "four", "five", "six", "seven"]
+    clients: list[bytes] = []
+    ours: list[bytes] = []
+    for turn, chosen in enumerate(which):
+        asked = json.dumps(request(dialect, systems[chosen], [], talk[: 2 * turn + 1])).replace("{0}", "7").encode()
+        done = run(memory, asked, level, dialect)
+        client = [asked[part.start : part.end] for part in view(asked, level, dialect).parts]
+        sent = [done.body[part.start : part.end] for part in done.parts]
+        assert client[: len(clients)] != clients or sent[: len(ours)] == ours
+        clients, ours = client, sent
+        assert not Counter(_words(asked, dialect)) - Counter(_words(done.body, dialect))
 
 
 def _nothing_lost(asked: bytes, sent: bytes, dialect: str) -> None:

@@ -41,3 +41,10 @@ def test_where_an_earlier_prompt_parted_is_known() -> None:
     for n in range(10, 30):
         seen.deepest([n])
     assert seen.deepest([1, 2]) == -1
+
+
+def test_a_conversation_is_known_though_its_prompt_has_changed() -> None:
+    """For as long as anything of it may be stored."""
+    seen = Seen()
+    came = [("a", 0), ("b", 0), ("a", 60), ("", 60), ("", 60), ("a", 50_000)]
+    assert [seen.talk(session, at_s * 1_000_000) for session, at_s in came] == [False, False, True, False, False, False]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.web.door import Turn
+from gateway.web.turn import Turn
 from tests.build import Gateway, chat_answer, chat_body
 from tests.upstream import Gate, Site, until, whole
 
@@ -111,8 +111,7 @@ def test_a_client_that_leaves_is_heard_at_once(gateway: Gateway, openai: Site) -
 async def test_a_header_with_a_line_break_never_goes_out() -> None:
     """Whatever a backend sends, it cannot write headers of its own choosing."""
 
-    parser = SimpleNamespace(should_keep_alive=lambda: True)
-    protocol = SimpleNamespace(parser=parser, server_state=SimpleNamespace(default_headers=[]))
-    turn = Turn(protocol, SimpleNamespace(draining=False), CHAT)  # type: ignore[arg-type]
+    protocol = SimpleNamespace(server_state=SimpleNamespace(default_headers=[]))
+    turn = Turn(protocol, SimpleNamespace(draining=False), CHAT, keep_alive=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="line break"):
         await turn.respond(200, [(b"x-request-id", b"a\r\nset-cookie: b")], b"")

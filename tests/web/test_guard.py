@@ -9,7 +9,8 @@ import time
 import pytest
 
 from gateway.web import guard
-from tests.build import Gateway
+from tests.build import Gateway, chat_answer, chat_body
+from tests.upstream import Site, whole
 
 
 def say(gateway: Gateway, data: bytes, timeout_s: float = 5.0) -> tuple[int | None, bytes]:
@@ -35,6 +36,24 @@ def say(gateway: Gateway, data: bytes, timeout_s: float = 5.0) -> tuple[int | No
     pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: a\nB: b\r\n\r\n", 400, "invalid_http", id="a bare line feed"),
     pytest.param(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400, "invalid_http", id="two lengths"),
     pytest.param(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "invalid_http", id="two framings"),
+    pytest.param(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400, "invalid_http", id="another coding"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\n\r\n", 400, "invalid_http", id="no host"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400, "invalid_http", id="two hosts"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x/y\r\n\r\n", 400, "invalid_http", id="a path for a host"),
+    pytest.param(b"GET /healthz HTTP/1.1\r\nHost:\r\n\r\n", 400, "invalid_http", id="an empty host"),
+    pytest.param(b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 405, "method_not_allowed", id="a proxy's method"),
+    pytest.param(
+        b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\n{}", 426,
+        "upgrade_refused", id="a WebSocket by POST",
+    ),
+    pytest.param(
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"a" * 1_000_000 + b"\r\n{\r\n", 431,
+        "headers_too_large", id="a chunk extension without end",
+    ),
+    pytest.param(
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: " + b"a" * 1_000_000, 431,
+        "headers_too_large", id="a trailer without end",
+    ),
 ])  # fmt: skip
 def test_what_is_no_request_is_refused_and_closed(gateway: Gateway, data: bytes, status: int, code: str) -> None:
     """In JSON, with a code, and nothing more is read."""
@@ -70,3 +89,39 @@ def test_bounds_start_anew_with_each_request(gateway: Gateway, monkeypatch: pyte
             assert got.startswith(b"HTTP/1.1 200")
         sock.sendall(b"GET /healthz")
         assert sock.recv(100).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("host", [b"example.com", b"example.com:4000", b"my_service:80", b"[::1]:4000", b"127.0.0.1", b"xn--bcher-kva.example"])
+def test_names_of_hosts_are_taken(gateway: Gateway, host: bytes) -> None:
+    """As balancers, containers and people write them; HTTP/1.0 needs none."""
+    assert say(gateway, b"GET /healthz HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n")[0] == 200
+    assert say(gateway, b"GET /healthz HTTP/1.0\r\n\r\n")[0] == 200
+
+
+def test_a_trailer_is_no_header(gateway: Gateway) -> None:
+    """What stands behind the body has passed no proxy's rules: a key there opens nothing."""
+    data = b"POST /tollway/admin/keys HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n"
+    body = b'{"team": "plain"}'
+    trailer = b"Authorization: Bearer " + gateway.admin_key.encode() + b"\r\n\r\n"
+    assert say(gateway, data + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + trailer)[0] == 401
+
+
+@pytest.mark.parametrize("cut", [0, 40, 200])
+def test_the_wish_for_http2_is_passed_over(gateway: Gateway, openai: Site, cut: int) -> None:
+    """As Java's client has it on plain connections: answered in HTTP/1.1, twice on one connection, however it comes in."""
+    openai.says(whole(chat_answer()))
+    body = json.dumps(chat_body(openai.model)).encode()
+    wish = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{wish}\r\nAuthorization: Bearer {gateway.key()}\r\nContent-Length: {len(body)}\r\n\r\n"
+    request = head.encode() + body
+    with socket.create_connection(("127.0.0.1", gateway.port), 5) as sock:
+        for _ in range(2):
+            sock.sendall(request[:cut])
+            time.sleep(0.05 if cut else 0)
+            sock.sendall(request[cut:])
+            got = b""
+            while b"Hello there." not in got:
+                more = sock.recv(65536)
+                assert more, got
+                got += more
+            assert got.startswith(b"HTTP/1.1 200")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -83,6 +84,25 @@ def test_workers_share_port_ledger_keys_and_figures(start: Any, site: Site) -> N
     assert all(said["policies"] == {"plain": heard[0]["policies"]["plain"]} for said in heard), "each worker says how it is"
     journals = list((process.folder / "data" / "journal").glob("*.lock"))
     assert len(journals) == 3, "house and workers have a journal each"
+
+
+def test_a_conversation_is_one_whichever_worker_has_a_turn(start: Any, site: Site) -> None:
+    """Each turn on connections of their own: the clock of the system prompt stands where it was said, in all of them."""
+    process = start({**PLAIN, "normalize": {"level": "relocating", "hold_out": 0}})
+    site.says(whole(chat_answer()))
+    process.key()
+    talks: dict[int, list[dict[str, str]]] = {n: [{"role": "user", "content": f"talk {n}"}] for n in range(6)}
+    sent: dict[int, list[dict[str, str]]] = {}
+    for turn in range(4):
+        for n, talk in talks.items():
+            clock = {"role": "system", "content": f"You help.\nCurrent time: 10:0{turn}"}
+            assert once(process, {"model": site.model, "messages": [clock, *talk]}).status_code == 200
+            came = json.loads(site.requests[-1].body)["messages"]
+            assert came[0]["content"] == "You help."
+            assert came[: len(sent.get(n, []))] == sent.get(n, []), f"turn {turn} of talk {n} goes on from the one before"
+            sent[n] = came
+            talk += [{"role": "assistant", "content": "yes"}, {"role": "user", "content": f"turn {turn}"}]
+        time.sleep(0.4)
 
 
 def test_a_budget_is_exact_over_workers(start: Any, site: Site) -> None:

@@ -84,7 +84,13 @@ class Feed:
     """Why it broke last; None while all is well."""
     heard: bool = False
     """Whether anything came since then."""
+    _begun: bool = False
     _last_id: bytes = b""
+
+    @property
+    def loading(self) -> bool:
+        """The engine has taken the connection and never said a word: it reads its model, and calls wait for it."""
+        return not self._begun and self.problem is None and not self.drained and not self.where.startswith("tcp://")
 
     async def run(self) -> None:
         """Follow for as long as the task lives."""
@@ -118,7 +124,7 @@ class Feed:
         more = [(b"last-event-id", self._last_id)] if self._last_id else []
 
         def take(piece: bytes) -> bool:
-            self.problem, self.heard = None, True
+            self.problem, self.heard, self._begun = None, True, True
             events: list[Event] = []
             for raw in splitter.feed(piece):
                 frame = sse.parse(raw)

@@ -86,9 +86,19 @@ class Live:
             })  # fmt: skip
         return told
 
+    def loading(self) -> list[str]:
+        """Backends that take calls and answer none yet."""
+        return [name for name, feed in self.feeds.items() if feed.loading]
+
+    @property
+    def all_loading(self) -> bool:
+        """No backend can answer yet."""
+        return bool(self.loading()) and {target.backend for target in self._fleet.targets.values()} <= set(self.loading())
+
     def notes(self) -> list[str]:
-        """What is not as it should be: cached tokens that nobody counts, events that do not come."""
+        """What is not as it should be: cached tokens that nobody counts, events that do not come, models that still load."""
         said = [f"engine {name}: no KV events ({feed.problem})" for name, feed in self.feeds.items() if feed.problem]
+        said += [f"engine {name}: its model is loading; calls wait for it" for name in self.loading()]
         for name, can in self.can.items():
             flag = self.watches[name].engine.flags.get("cached_tokens")
             if flag is not None and not can.cached_tokens:

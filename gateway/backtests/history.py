@@ -2,10 +2,12 @@
 """
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
 from gateway.ledger import Entry
+from gateway.metering import prices
 from gateway.settings import LaneSettings, Settings
 from router_policies.live import LaneFigures, Prior
 from router_policies.simulate import Reality
@@ -14,6 +16,16 @@ from router_policies.types import Rates
 
 class RatesOf(Protocol):
     def __call__(self, provider: str, model: str, tier: str | None) -> Rates: ...
+
+
+def rates_now(book: prices.PriceBook) -> RatesOf:
+    """The prices of today."""
+
+    def rates_of(provider: str, model: str, tier: str | None) -> Rates:
+        found = book.rates(provider, model, tier, time.time_ns() // 1_000)
+        return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
+
+    return rates_of
 
 
 def prior_of(how: LaneSettings) -> Prior:

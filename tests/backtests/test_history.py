@@ -2,7 +2,7 @@ from typing import ClassVar
 
 import pytest
 
-from gateway.commands import history
+from gateway.backtests import history
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
 from gateway.settings import BackendSettings, LaneSettings

@@ -1,0 +1,254 @@
+"""Everything that is decided about a call before its first byte goes out: pure but for the memories it reads.
+
+    what the policy permits -> normalize -> prefix chain -> what each lane's cache holds -> rank lanes
+
+`decide` itself is the policies'; here stands what it is asked, and what is said where no lane can serve.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway import dialects
+from gateway.booking import Plan
+from gateway.budgets import Refused
+from gateway.core import levers
+from gateway.core.call import Call
+from gateway.core.errors import BadRequest, ContextLengthExceeded, Forbidden, GatewayError, ModelNotFound, Overloaded
+from gateway.dialects.parts import Conversation, assistant_text, conversation
+from gateway.holds import choices
+from gateway.lanes.traffic import Traffic, place_of
+from gateway.lanes.trial import shadow_row
+from gateway.missed import LEAST_TOKENS
+from gateway.normalize import Normalized, View, idle, normalize, note
+from gateway.prefix.chain import Chain, chain
+from gateway.services import Services
+from router_policies.globs import first_match, globs
+from router_policies.policy import decide
+from router_policies.rules import Policy
+from router_policies.types import Ask, Decision, Lane
+
+DEADLINE = "x-tollway-deadline-ms"
+_BYTES_PER_TOKEN = 4
+_DEFAULT_RETRY_S = 5.0
+_EXACT = 1e6
+_HOUR_US = 3_600_000_000
+
+
+class Planning:
+    """Makes plans with one set of services."""
+
+    def __init__(self, via: Services) -> None:
+        self._via = via
+
+    def plan(self, call: Call, policy: Policy) -> Plan:
+        """What to do for a call. Raises `GatewayError` where the policy does not permit it or no lane can serve."""
+        via, sketch, team = self._via, call.sketch, call.tenant.team
+        _permit(call, policy)
+        if not policy.client_may.set_tags:
+            call = replace(call, tags={})
+        cap = _output_cap(call, policy)
+        if cap is not None:
+            call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
+        model = policy.models.aliases.get(sketch.model, sketch.model)
+        lanes = self._lanes(call, model)
+        talk = conversation(team, model, call.body, sketch.parts)
+        done = self._normalized(call, policy, model, lanes, talk)
+        if done.body is not call.body:
+            call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
+        links = chain(team, model, done.parts, talk.id)
+        prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
+        cached = self._cached(call, links, lanes)
+        ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
+        decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
+        for rule in decision.rule_errors:
+            via.metrics.rule_failed(team, rule)
+        if not decision.ranked:
+            raise _nobody(decision, lanes, call.dialect if model in via.fleet.models else None)
+        return Plan(
+            call=call,
+            decision=decision,
+            changes=done.changes,
+            chain=links,
+            lanes_seen=self._seen(decision, ask, lanes),
+            prompt_tokens=prompt_tokens,
+            cached=cached,
+            parts=done.parts,
+            output_cap=cap,
+        )
+
+    def lower(self, call: Call, policy: Policy, no: Refused) -> Plan:
+        """The plan after a budget said no. Raises that no where nothing cheaper can take the call."""
+        try:
+            plan = self.plan(call, policy)
+        except GatewayError as error:
+            raise no from error
+        reason = f"downgraded, for budget {no.rule.name} is spent: {plan.decision.reason}"
+        return replace(plan, decision=plan.decision._replace(reason=reason))
+
+    def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
+        """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
+        via, team, pools = self._via, call.tenant.team, dict[str, int]()
+        short = len(lanes) < 2 and len(call.body) < LEAST_TOKENS  # nothing to choose, and a token has a byte at least
+        for lane in lanes:
+            if lane.backend not in pools:
+                own = via.fleet.targets[lane.key].cache_salt
+                if short and not own:
+                    pools[lane.backend] = 0
+                    continue
+                said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
+                pools[lane.backend] = via.index.predict(
+                    team, lane.backend, links, call.at_us, said, call.body if own else None
+                )
+        return {lane.key: pools[lane.backend] for lane in lanes}
+
+    def _seen(self, decision: Decision, ask: Ask, lanes: tuple[Lane, ...]) -> tuple[Mapping[str, Any], ...]:
+        """Every lane's figures, and what a shadow policy would have done."""
+        via, seen = self._via, _lanes_seen(decision)
+        candidates = via.policies.current.candidates
+        shadow = via.trials.shadow(via.policies.current, ask.team) if candidates else None
+        return seen if shadow is None else (*seen, shadow_row(decide(shadow, ask, lanes, via.learnt, via.traffic.forecast)))
+
+    def _lanes(self, call: Call, model: str) -> tuple[Lane, ...]:
+        """The lanes that can serve this dialect; for a call that goes on from a stored answer, those of its backend."""
+        via, lanes, earlier = self._via, self._via.fleet.lanes(call.dialect), call.sketch.previous_id
+        if earlier is None:
+            return lanes
+        backend = via.stored.backend(earlier, call.tenant.team, param="previous_response_id")
+        serving = [lane for lane in lanes if model in lane.models]
+        own = [lane for lane in serving if via.fleet.road(lane.key, call.dialect).dialect == call.dialect]
+        return tuple([lane for lane in own if lane.backend == backend] or own or lanes)
+
+    def _normalized(
+        self, call: Call, policy: Policy, model: str, lanes: Sequence[Lane], talk: Conversation
+    ) -> Normalized:
+        rules, via, sketch, team = policy.normalize, self._via, call.sketch, call.tenant.team
+        parts = sketch.parts
+        bypass = policy.client_may.bypass_normalize and "normalize" in call.headers.get("x-tollway-bypass", "")
+        if rules.level == "off" or bypass:
+            return Normalized(call.body, sketch.spans, parts, ())
+        held = levers.held("normalize", team, talk.id, rules.hold_out)
+        arms = [note(levers.arms(talk.id, {"normalize": held}))] if rules.hold_out and talk.id else []
+        if held or idle(rules.level, sketch.spans, call.headers):
+            return Normalized(call.body, sketch.spans, parts, arms)
+        view = View(
+            domain=team,
+            level=rules.level,
+            dialect=call.dialect,
+            model=model,
+            body=call.body,
+            spans=sketch.spans,
+            order=dialects.order(call.dialect),
+            parts=parts,
+            talk=talk,
+            switches=rules.passes,
+            headers=call.headers,
+            native=lambda: any(via.fleet.road(one.key, call.dialect).native for one in lanes if model in one.models),
+        )
+        done = normalize(via.forms, view)
+        return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
+
+
+def _permit(call: Call, policy: Policy) -> None:
+    limits, models = policy.limits, call.tenant.models
+    if models and first_match(globs(models), call.sketch.model) is None:
+        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
+    if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
+        raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
+    if (answers := choices(call)) > (limits.max_choices or answers):
+        raise BadRequest(f"the team's policy allows at most {limits.max_choices} answers a call", param="n")
+    asked = call.sketch.max_output_tokens
+    if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
+        raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+
+
+def _output_cap(call: Call, policy: Policy) -> int | None:
+    """The policy's limit for a call that generates and names none itself."""
+    generates = call.dialect in dialects.TRANSLATED
+    return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
+
+
+def _ask(
+    call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic, *, learnt: bool
+) -> Ask:
+    sketch, gap_s = call.sketch, None
+    if learnt:
+        place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model)
+        gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
+    return Ask(
+        team=call.tenant.team,
+        project=call.tenant.project or "",
+        model=sketch.model,
+        path=call.path,
+        headers=call.headers,
+        stream=sketch.stream,
+        tags=call.tags,
+        client=call.client,
+        has_tools=sketch.has_tools,
+        prompt_bytes=len(call.body),
+        prompt_tokens=prompt_tokens,
+        max_output_tokens=sketch.max_output_tokens,
+        wished_class=call.headers.get("x-tollway-class"),
+        wished_tier=sketch.service_tier,
+        deadline_ms=milliseconds(call.headers.get(DEADLINE)),
+        hour=call.at_us // _HOUR_US % 24,
+        cached=cached,
+        session=session,
+        draw=traffic.draw(),
+        in_run=call.run is not None,
+        gap_s=gap_s,
+        siblings=traffic.siblings(call.run),
+    )
+
+
+def milliseconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 86_400_000:
+        raise BadRequest("x-tollway-deadline-ms must be a whole number of milliseconds, at most a day")
+    return float(text)
+
+
+def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -> GatewayError:
+    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others."""
+    model = decision.model
+    serving = [lane.key for lane in lanes if model in lane.models]
+    if not serving and unspoken is not None:
+        return BadRequest(f"the model {model[:100]!r} is not served at {dialects.DIALECTS[unspoken].PATH}", param="model")
+    if not serving:
+        text = f"the model {model[:100]!r} does not exist here; GET /v1/models lists what there is"
+        return ModelNotFound(text, param="model")
+    if decision.denied is not None:
+        return Forbidden(f"{decision.denied}; the team's policy file says which are")
+    reasons = {no.lane.key: no for no in decision.refused if no.lane.key in serving}
+    text = "; ".join(f"{key}: {no.reason}" for key, no in reasons.items())
+    by = {no.by for no in reasons.values()}
+    if by <= {"context_fits"}:
+        return ContextLengthExceeded(f"the prompt is too long for {model}: {text}", param="messages")
+    if by & {"healthy", "has_room"}:
+        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=_DEFAULT_RETRY_S)
+    return Forbidden(f"the team's policy leaves no lane for this call: {text}")
+
+
+def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
+    """Every lane's figures as they stood, for `tollway why`."""
+    ranked = [
+        {
+            "lane": one.lane.key,
+            "expected_cost_usd": _cut(one.expected_cost_usd, 1e9),
+            "expected_wait_s": _cut(one.expected_wait_s, 1e4),
+            "sum_usd": _cut(one.score_usd, 1e9),
+            "miss_chance": _cut(one.miss_chance, 1e4),
+            "note": one.note or None,
+            **({"rent_usd": _cut(one.rent_usd, 1e9)} if one.rent_usd else {}),
+        }
+        for one in decision.ranked
+    ]
+    return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
+
+
+def _cut(figure: float, steps: float) -> float:
+    """To the nearest of so many steps to one; cheaper than `round`, for every lane of every call."""
+    return int(figure * steps + 0.5) / steps if 0.0 <= figure < _EXACT else round(figure, 9)

@@ -1,0 +1,203 @@
+"""Keeps prompts warm: asks for a stored prefix once more, for no output, shortly before it would expire, where it is likely
+enough to be asked for again and reading it is that much cheaper than writing it anew.
+
+Off unless a team's policy says what it may cost a day. A ping is a call of its own: an entry with the tag `tollway: keep_warm`,
+paid from the team's budgets and from one of its own, at the lane that has the prefix. The next turn of a conversation takes
+the place of the one before; what nobody is likely to ask for again is let go.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from msgspec.structs import replace as with_fields
+
+from gateway import dialects
+from gateway.caching import KEEP_WARM
+from gateway.core.call import Call
+from gateway.core.errors import GatewayError
+from gateway.core.ids import new_id
+from gateway.dialects import splice
+from gateway.planner import Planned
+from gateway.planner.values import Warm
+from gateway.relay import Client, Headers
+from router_policies.globs import Glob
+from router_policies.rules import Budget, Policy
+
+TAG, NAME = "tollway", KEEP_WARM
+_DIALECT = "anthropic_messages"
+_MARGIN = 0.1
+"""Share of a lifetime that is left when the ping goes out."""
+_CLEARLY = 1.5
+"""How many times its cost a ping should be worth."""
+_EVERY_S, _MOST_BYTES, _AT_ONCE = 1.0, 32 << 20, 8
+_log = logging.getLogger("tollway.warming")
+
+Serve = Callable[[Call, Client, Policy], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Kept:
+    call: Call
+    backend: str
+    warm: Warm
+    came_us: int
+    due_us: int
+
+
+class _Nobody(Client):
+    """Whom an answer without words goes to."""
+
+    __slots__ = ("status",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 0
+
+    def begin(self, status: int, headers: Headers) -> None:
+        self.started, self.status = True, status
+
+    def write(self, data: bytes) -> bool:
+        return True
+
+    async def drained(self) -> None:
+        return None
+
+    async def end(self, data: bytes = b"") -> None:
+        self.ended = True
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        self.begin(status, headers)
+        await self.end()
+
+
+class Warmer:
+    """One per process; `serve` is the pipeline's. Bounded by bytes of prompts, oldest out first."""
+
+    def __init__(self, policy_of: Callable[[str], Policy], most_bytes: int = _MOST_BYTES) -> None:
+        self.serve: Serve | None = None
+        self._policy_of, self._most = policy_of, most_bytes
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._bytes = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def note(self, call: Call, session: str, backend: str, planned: Planned) -> None:
+        """A call was answered whose prefix may be worth keeping."""
+        warm = planned.warm
+        if warm is None or not session or call.client == NAME:
+            return
+        self._drop((call.tenant.team, session))
+        if call.dialect != _DIALECT or not _may_be_silent(call) or len(call.body) > self._most:
+            return
+        self._kept[call.tenant.team, session] = _Kept(call, backend, warm, call.at_us, _due(call.at_us, warm))
+        self._bytes += len(call.body)
+        while self._bytes > self._most:
+            self._drop(next(iter(self._kept)))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="keep-warm")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            if self._kept:
+                await self.turn(time.time_ns() // 1_000)
+
+    async def turn(self, now_us: int) -> int:
+        """Sends the pings that are due; how many."""
+        due = [key for key, kept in self._kept.items() if kept.due_us <= now_us]
+        worth = []
+        for key in due:
+            kept = self._kept[key]
+            if now_us < kept.due_us + int(kept.warm.life_s * _MARGIN * 1e6) and _worth(kept, now_us):
+                worth.append(key)
+            else:
+                self._drop(key)
+        for start in range(0, len(worth), _AT_ONCE):
+            await asyncio.gather(*[self._ping(key, self._kept[key], now_us) for key in worth[start : start + _AT_ONCE]])
+        return len(worth)
+
+    async def _ping(self, key: tuple[str, str], kept: _Kept, now_us: int) -> None:
+        policy = self._policy_of(kept.call.tenant.team)
+        if self.serve is None or policy.cache.keep_warm_usd_per_day <= 0:
+            self._drop(key)
+            return
+        client = _Nobody()
+        try:
+            await self.serve(silent(kept.call, now_us), client, only(policy, kept.backend))
+        except GatewayError as error:
+            _log.info("a prefix is not kept warm: %s", error)
+        except Exception:  # nobody waits for it
+            _log.exception("a prefix could not be kept warm")
+        if self._kept.get(key) is kept:  # no turn has come meanwhile
+            if client.status == 200:
+                kept.due_us = _due(now_us, kept.warm)
+            else:
+                self._drop(key)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            self._bytes -= len(gone.call.body)
+
+
+def silent(call: Call, now_us: int) -> Call:
+    """The same prompt, asked for no output."""
+    body = splice.change(call.body, call.sketch.spans, {"max_tokens": b"0", "stream": b"false"})
+    headers = {name: value for name, value in call.headers.items() if not name.startswith("x-tollway")}
+    return with_fields(
+        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(_DIALECT, body), client=NAME, tags={TAG: NAME},
+        run=None, parent_run=None, subgoal=None, at_us=now_us, headers=headers,
+    )  # fmt: skip
+
+
+def only(policy: Policy, backend: str) -> Policy:
+    """The team's policy for a ping: that backend alone, the prompt as it was sent, and a budget of its own."""
+    limit = Budget(
+        name=NAME, limit_usd=Decimal(str(policy.cache.keep_warm_usd_per_day)), window="day", scope=f"tag:{TAG}"
+    )
+    return replace(
+        policy,
+        version=f"{policy.version}+{NAME}",
+        backends=(Glob(backend),),
+        normalize=replace(policy.normalize, level="off"),
+        cache=replace(policy.cache, hold_out=0.0, fan_out_wait_ms=0.0),
+        client_may=replace(policy.client_may, set_tags=True),
+        budgets=(*policy.budgets, limit),
+        explore=0.0,
+    )
+
+
+def _may_be_silent(call: Call) -> bool:
+    """Whether the provider takes a request for no output; it refuses one with thinking, structured output or a forced tool."""
+    spans, body = call.sketch.spans, call.body
+    value = {name: body[slice(*spans[name])] for name in ("thinking", "tool_choice", "output_config") if name in spans}
+    forced = b'"any"' in value.get("tool_choice", b"") or b'"tool"' in value.get("tool_choice", b"")
+    return not forced and b"enabled" not in value.get("thinking", b"") and b"format" not in value.get("output_config", b"")
+
+
+def _due(from_us: int, warm: Warm) -> int:
+    return from_us + int(warm.life_s * (1 - _MARGIN) * 1e6)
+
+
+def _worth(kept: _Kept, now_us: int) -> bool:
+    """Whether it will come in the time that a ping buys, likely enough."""
+    warm, waited_s = kept.warm, (now_us - kept.came_us) / 1e6
+    left = 1.0 - warm.chance.by(waited_s)
+    comes = (warm.chance.by(waited_s + warm.life_s) - warm.chance.by(waited_s)) / left if left > 0 else 0.0
+    return comes * warm.saved_usd > _CLEARLY * warm.read_usd

@@ -1,0 +1,75 @@
+"""Two replicas with one queue, in PostgreSQL."""
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.batches.turn import FileTurn, PostgresTurn, Turn
+from tests.batches.conftest import BATCH_PRICES, QUEUE, config, create, ended, line, look, rows
+from tests.batches.provider import Provider
+from tests.build import PLAIN, Gateway
+from tests.upstream import until
+
+
+def test_a_batch_is_found_at_both_and_made_once(
+    provider: Provider, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes it; the other one goes on with it when the first has gone."""
+    monkeypatch.setenv("PEPPER", "a pepper that replicas share")
+    shared = config(
+        provider, queue={**QUEUE, "store": "database", "at_once": 2}, database_url=postgres_url, key_pepper="env:PEPPER"
+    )
+    night = {**PLAIN, "classes": {"batch": {"wait": {"hours": "0-0"}}}}
+    policies = {"plain": PLAIN, "night": night}
+    two = Gateway(tmp_path / "two", shared, {"plain": PLAIN, "night": PLAIN}, BATCH_PRICES)
+    with two, Gateway(tmp_path / "one", shared, policies, BATCH_PRICES) as one:
+        key = one.make_key("plain")["key"]
+        for each in (one, two):
+            each._keys["plain"] = key
+        until(lambda: two.ask("GET", "/v1/models", key).status_code == 200, "the key at the other replica")
+        made = create(one, [line(n, "m-live") for n in range(6)])
+        over = ended(two, made["id"])
+        assert over["request_counts"] == {"total": 6, "completed": 6, "failed": 0}
+        assert [row["custom_id"] for row in rows(one, over["output_file_id"])] == [f"c{n}" for n in range(6)]
+        assert len(provider.live) == 6
+        later = create(two, [line(9, "m-live")])
+        assert ended(one, later["id"])["status"] == "completed"
+        assert look(one, later["id"])["id"] == later["id"]
+    assert len(provider.live) == 7
+
+
+def test_the_other_replica_goes_on(provider: Provider, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits at one that leaves is made by the next, within seconds."""
+    monkeypatch.setenv("PEPPER", "a pepper that replicas share")
+    shared = config(provider, queue={**QUEUE, "store": "database"}, database_url=postgres_url, key_pepper="env:PEPPER")
+    later = {**PLAIN, "classes": {"batch": {"wait": {"hours": "0-0"}}}}
+    with Gateway(tmp_path / "one", shared, {"plain": later}, BATCH_PRICES) as one:
+        key = one.key()
+        made = create(one, [line(n, "m-live") for n in range(2)])
+        with Gateway(tmp_path / "two", shared, {"plain": PLAIN}, BATCH_PRICES) as two:
+            two._keys["plain"] = key
+            until(lambda: two.ask("GET", "/v1/models", key).status_code == 200, "the key at the other replica")
+            assert look(two, made["id"])["status"] == "in_progress"
+            one.close()
+            assert ended(two, made["id"])["request_counts"]["completed"] == 2
+
+
+@pytest.mark.parametrize("kind", ["disk", "database"])
+async def test_one_process_has_the_turn_until_it_is_gone(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Then the next one that waits for it."""
+
+    def turn() -> Turn:
+        return FileTurn(tmp_path / "lock") if kind == "disk" else PostgresTurn(request.getfixturevalue("postgres_url"))
+
+    first, second = turn(), turn()
+    await first.take()
+    waiting = asyncio.create_task(second.take())
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    assert await first.held()
+    await first.close()
+    await asyncio.wait_for(waiting, 20.0)
+    assert await second.held()
+    await second.close()
