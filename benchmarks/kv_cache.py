@@ -159,7 +159,8 @@ def _first_token_s(engine: Engine, prompt: list[int], most: int = 1) -> float:
 
 
 def _resident_mib() -> float:
-    return psutil.Process().memory_info().rss / 2**20
+    memory = psutil.Process().memory_info()
+    return (memory.rss - getattr(memory, "shared", 0)) / 2**20  # files, as the mapped weights, are the system's to drop
 
 
 def _table(found: dict[str, Any]) -> str:

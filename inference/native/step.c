@@ -241,7 +241,7 @@ static void *work(void *of) {
         if (phase == end) return NULL;
         int count = tasks_of(s, phase);
         if ((int)(uint32_t)ticket >= count || !atomic_compare_exchange_weak(&s->ticket, &ticket, ticket + 1)) {
-            if (++idle % 4096 == 0) sched_yield();
+            if (++idle % 16384 == 0) sched_yield();
             _mm_pause();
             continue;
         }
