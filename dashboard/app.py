@@ -27,7 +27,12 @@ ICON = str(Path(__file__).with_name("icon.svg"))
 """A file: for the browser's tab Streamlit would fetch a named symbol or emoji from a CDN."""
 _STYLE = """<style>
 .stMainBlockContainer {padding: 3.2rem 3rem 2rem}
-@media (max-width: 640px) {.stMainBlockContainer {padding: 3rem 1rem}}
+[data-testid=stMetricValue] {font-size: 1.7rem}
+@media (max-width: 640px) {
+  .stMainBlockContainer {padding: 3rem 1rem}
+  [data-testid=stColumn]:has([data-testid=stMetric]) {min-width: calc(50% - 1rem); flex: 1 1 calc(50% - 1rem)}
+  [data-testid=stMetricValue] {font-size: 1.4rem}
+}
 </style>"""
 
 

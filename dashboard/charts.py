@@ -26,6 +26,8 @@ LANES: Mapping[str, str] = {"fast": "#aa3377", "standard": "#4477aa", "flex": "#
 OTHERS = ("#4477aa", "#ee6677", "#228833", "#b8a11d", "#66ccee", "#aa3377", "#e69f00", "#7f8790", "#009e73", "#d55e00")
 HEIGHT = 280
 _MONTHS = "['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']"
+_WAITS = [step * 10.0**power for power in range(-1, 7) for step in (1, 2, 5)]
+_WAIT = "datum.value < 1000 ? format(datum.value, '~r') + ' ms' : format(datum.value / 1000, '~r') + ' s'"
 Point = dict[str, Any]
 
 
@@ -53,7 +55,7 @@ def _time(ticks: Sequence[str]) -> alt.X:
 
 
 def _legend() -> alt.Legend:
-    return alt.Legend(title=None, orient="top", columns=6, symbolType="square", labelLimit=170, offset=4)
+    return alt.Legend(title=None, orient="top", columns=3, symbolType="square", labelLimit=170, offset=4)
 
 
 def _tooltip(dimension: str, unit: str) -> list[alt.Tooltip]:
@@ -146,8 +148,11 @@ def histogram(bars: Sequence[Bar]) -> alt.Chart:
 
 
 def grid(points: Sequence[Point], unit: str) -> alt.Chart:
-    """A heat map. A point: `x`, `y`, `value`, `exact`."""
-    colour = alt.Color("value:Q", scale=alt.Scale(scheme="viridis"), legend=alt.Legend(title=None, orient="right", tickCount=4))
+    """A heat map. A point: `x`, `y`, `value`, `exact`. `unit`: `ms`, on a logarithmic scale, or a share's name."""
+    waits = unit == "ms"
+    scale = alt.Scale(scheme="viridis", type="log") if waits else alt.Scale(scheme="viridis", domain=[0, 1])
+    how: dict[str, Any] = {"labelExpr": _WAIT, "values": _WAITS} if waits else {"format": ".0%", "tickCount": 4}
+    colour = alt.Color("value:Q", scale=scale, legend=alt.Legend(title=None, orient="right", **how))
     chart: alt.Chart = _chart(points).mark_rect(stroke="white", strokeWidth=0.5, strokeOpacity=0.4).encode(
         alt.X("x:O", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
         alt.Y("y:O", title=None, axis=alt.Axis(ticks=False, labelLimit=160)),
@@ -194,9 +199,7 @@ def _axis(unit: str, ticks: int) -> alt.Axis:
 
 def _wait_axis() -> alt.Axis:
     """Milliseconds up to a second, then seconds."""
-    values = [step * 10.0**power for power in range(-1, 7) for step in (1, 2, 5)]
-    label = "datum.value < 1000 ? format(datum.value, '~r') + ' ms' : format(datum.value / 1000, '~r') + ' s'"
-    return alt.Axis(values=values, labelExpr=label, labelOverlap="greedy")
+    return alt.Axis(values=_WAITS, labelExpr=_WAIT, labelOverlap="greedy")
 
 
 def tokens(row: Row) -> dict[str, int]:

@@ -10,7 +10,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gateway.access.keys import digest, key_id
 from gateway.ledger import budget_use, reports
 from gateway.ledger.budget_use import Limit, Use
 from gateway.ledger.days import month_range
-from gateway.ledger.misses import Cause
+from gateway.ledger.misses import ADVICE, WORDS, Cause
 from gateway.ledger.reports import (
     BadQuery,
     Bar,
@@ -43,8 +43,11 @@ from gateway.ledger.reports import (
 from gateway.ledger.savings import Saving
 
 __all__ = [
+    "ADVICE",
+    "WORDS",
     "BadQuery",
     "Bar",
+    "Cause",
     "Extent",
     "Late",
     "LedgerUnavailable",
@@ -53,6 +56,7 @@ __all__ = [
     "Person",
     "Quantiles",
     "Row",
+    "Saving",
     "Slice",
     "Sums",
     "UnknownZone",
@@ -90,6 +94,8 @@ __all__ = [
 ]  # fmt: skip
 
 KEEP_S = 4
+DAY_US = 86_400_000_000
+MEND_US = 2 * DAY_US
 LATEST_MISSES, LATEST_ENTRIES = 5_000, 20_000
 """What reads single entries reads so many of the latest, however large the ledger is."""
 
@@ -193,8 +199,15 @@ def _misses(url: str, part: Slice) -> tuple[list[Cause], Slice]:
 
 
 def misses(part: Slice) -> tuple[list[Cause], Slice]:
-    """What missed prefixes cost, by cause, the dearest first; and the end of the slice that they are from."""
-    return _misses(database_url(), part)
+    """What missed prefixes of the slice's last two days cost, by cause, the dearest first; and the slice that they are from."""
+    return _misses(database_url(), last_days(part))
+
+
+def last_days(part: Slice) -> Slice:
+    """What reads single entries reads those of the last two days of a slice."""
+    minute_us = 60_000_000      # whose answers are the same
+    until_us = min(part.until_us, -(-now_us() // minute_us) * minute_us)
+    return replace(part, since_us=max(part.since_us, until_us - MEND_US), until_us=until_us)
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
@@ -203,8 +216,8 @@ def _savings(url: str, part: Slice) -> list[Saving]:
 
 
 def savings(part: Slice) -> list[Saving]:
-    """What each lever saves against the conversations held out from it."""
-    return _savings(database_url(), part)
+    """What each lever saves against the conversations held out from it, in the slice's last two days."""
+    return _savings(database_url(), last_days(part))
 
 
 def dearest(name: str, part: Slice, most: int) -> list[Row]:

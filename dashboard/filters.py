@@ -21,6 +21,8 @@ ZONES = ("UTC", *sorted(zone for zone in available_timezones() if "/" in zone an
 LISTS = {"team": "Teams", "model": "Models", "lane": "Lanes"}
 OF_PAGES = ("call", "run", "by", "is")
 """Query parameters that pages use for themselves."""
+ONLY = "only"
+"""One that a link has: the team to narrow the filter to, where teams are the viewer's to choose."""
 
 
 def choose(viewer: Viewer) -> Callable[[int], View]:
@@ -86,6 +88,9 @@ def _kept() -> dict[str, Any]:
             "days": days or (date.today(), date.today()),
         }
     kept: dict[str, Any] = st.session_state["kept"]
+    if only := _address(ONLY):
+        kept["team"] = [only]
+        del st.query_params[ONLY]
     return kept
 
 

@@ -74,8 +74,10 @@ def change(now: float | None, before: float | None) -> str | None:
 
 
 def points(now: float | None, before: float | None) -> str | None:
-    """The change of a share, in percentage points."""
-    return None if now is None or before is None else f"{(now - before) * 100:+.1f} points"
+    """The change of a share, in percentage points; None where it is nothing or cannot be told."""
+    if now is None or before is None or abs(now - before) < 0.0005:
+        return None
+    return f"{(now - before) * 100:+.1f} points"
 
 
 def plain(text: str) -> str:

@@ -10,22 +10,54 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import charts, data, filters, format
+from dashboard.advice import Advice
 from dashboard.data import Row
 from dashboard.view import View
 
 Good = Literal["normal", "inverse", "off", "none"]
 NOTHING = ":material/search_off:"
-MONEY = st.column_config.NumberColumn(format="$%.6f")
 _COUNTS = (
     "calls", "attempts", "uncached", "cache read", "cache write", "output", "reasoning", "retries", "failed", "not priced",
 )  # fmt: skip
+SAYS: Mapping[str, str] = {
+    "cost": "What was paid; calls without a price are left out",
+    "cost if uncached": "What it would have cost with every prompt token computed afresh",
+    "saved": "Cost if uncached, less what was paid",
+    "cache share": "Share of prompt tokens that came from a cache",
+    "attempts": "Tries of calls: retries, failovers and hedges count",
+    "uncached": "Prompt tokens computed afresh", "cache read": "Prompt tokens read from a cache",
+    "cache write": "Prompt tokens written to a cache", "output": "Generated tokens, reasoning included",
+}  # fmt: skip
+"""What a column means, for the pointer on its head."""
+SHARE = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1)
 COLUMNS: Mapping[str, Any] = {
-    "cost": MONEY,
-    "cost if uncached": MONEY,
-    "saved": MONEY,
-    "cache share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
-    **{name: st.column_config.NumberColumn(format="localized") for name in _COUNTS},
+    "cache share": st.column_config.ProgressColumn(help=SAYS["cache share"], format="percent", min_value=0, max_value=1),
+    **{name: st.column_config.NumberColumn(format="localized", help=SAYS.get(name)) for name in _COUNTS},
 }
+DOLLARS = ("cost", "cost if uncached", "saved")
+
+
+def money(label: str, dollars: Sequence[float | None]) -> Any:
+    """A column of dollars: to the cent from ten dollars on, else to the millionth; the download has the nano-dollars."""
+    large = max((abs(amount) for amount in dollars if amount is not None), default=0) >= 10
+    return st.column_config.NumberColumn(label, format="dollar" if large else "$%.6f", help=SAYS.get(label))
+
+
+def shown_as(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How the figures of `figures` are shown."""
+    return {**COLUMNS, **{name: money(name, [row[name] for row in rows]) for name in DOLLARS}}
+
+
+def cards(found: Sequence[Advice], *, linked: bool = False) -> None:
+    """Advice side by side, three at most; `linked`: with a way to the page that tells more of that team."""
+    for column, item in zip(st.columns(3), found, strict=False):
+        with column.container(border=True, height="stretch"):
+            st.markdown(f"**{format.plain(item.title)}**")
+            if item.monthly_nanos is not None:
+                st.caption(f"about {format.plain(format.usd(item.monthly_nanos))} a month")
+            st.text(item.text)
+            if linked:
+                go(item.page, f"More on {item.page}", **{filters.ONLY: item.team})
 
 
 def empty(view: View, viewer: data.Viewer) -> bool:
@@ -40,7 +72,9 @@ def empty(view: View, viewer: data.Viewer) -> bool:
         return True
     last = data.instant(extent.last_us, view.tz)
     st.info(f"Nothing in this range for these filters. The last call was on {last:%d %B %Y at %H:%M}.", icon=NOTHING)
-    st.button("Show all time, all teams", on_click=filters.widen, key="widen")
+    if st.button("Show all time, all teams", key="widen"):
+        filters.widen()
+        st.rerun()      # the sidebar too, which is not part of what is refreshed
     return True
 
 
@@ -115,7 +149,7 @@ def table(by: Sequence[str], rows: Sequence[Row], key: str, columns: Sequence[st
     download has money to the nano-dollar."""
     shown = [{**dict(zip(by, map(charts.name, row.key), strict=True)), **figures(row)} for row in rows]
     order = [*by, *columns] if columns else None
-    how: dict[str, Any] = {"hide_index": True, "column_config": COLUMNS, "column_order": order, "key": f"{key}-table"}
+    how: dict[str, Any] = {"hide_index": True, "column_config": shown_as(shown), "column_order": order, "key": f"{key}-table"}
     if len(by) == 1:
         chosen = st.dataframe(shown, **how, on_select="rerun", selection_mode="single-row")["selection"]["rows"]
         if chosen and chosen[0] < len(rows):
@@ -141,12 +175,12 @@ def go(title: str, label: str, **more: str | list[str]) -> None:
 
 def download(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:
     """As CSV, cells that a spreadsheet would run escaped, and as Parquet, types kept."""
-    csv, parquet, _ = st.columns([1, 1, 4])
-    csv.download_button(
+    side = st.container(horizontal=True)
+    side.download_button(
         "CSV", format.to_csv(rows, columns), f"tollway-{name}.csv", "text/csv", key=f"{name}-csv", on_click="ignore",
         icon=":material/download:", type="tertiary", help="Download as CSV",
     )  # fmt: skip
-    parquet.download_button(
+    side.download_button(
         "Parquet", lambda: format.to_parquet(rows, columns), f"tollway-{name}.parquet", "application/vnd.apache.parquet",
         key=f"{name}-parquet", on_click="ignore", icon=":material/download:", type="tertiary", help="Download as Parquet",
     )  # fmt: skip

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -10,6 +11,7 @@ from dashboard.data import Use, Viewer
 from dashboard.view import View
 
 _SHARE = st.column_config.ProgressColumn("spent", format="percent", min_value=0, max_value=1)
+_DOLLARS = ("spent $", "limit $", "held $", "forecast $")
 
 
 def page(view: View, viewer: Viewer) -> None:
@@ -30,7 +32,7 @@ def page(view: View, viewer: Viewer) -> None:
     _next(found, now_us, view.tz)
     parts.heading("Spent of each budget in its present window")
     rows = [_row(use, held, now_us, view.tz) for use in found]
-    money = {name: parts.MONEY for name in ("spent $", "limit $", "held $", "forecast $")}
+    money = {name: parts.money(name, [row[name] for row in rows]) for name in _DOLLARS}
     st.dataframe(rows, hide_index=True, column_config={**money, "share": _SHARE}, key="budgets-table")
     parts.download(rows, list(rows[0]) if rows else [], "budgets")
     if found:
@@ -49,7 +51,7 @@ def _next(found: Sequence[Use], now_us: int, tz: str) -> None:
         parts.figure(column, f"{use.owner}, {use.limit.name}", when, of, f"{format.usd(use.spent_nanos)} spent", "none")
 
 
-def _row(use: Use, held: dict[tuple[str, str], int], now_us: int, tz: str) -> dict[str, object]:
+def _row(use: Use, held: dict[tuple[str, str], int], now_us: int, tz: str) -> dict[str, Any]:
     forecast, end = use.forecast_nanos(now_us), use.empty_us(now_us)
     return {
         "team": use.limit.team, "budget": use.limit.name, "for": use.owner, "window": f"{use.limit.window}, {use.limit.tz}",

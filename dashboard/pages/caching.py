@@ -2,16 +2,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
-from dashboard import charts, data, format, parts
+from dashboard import advice, charts, data, format, parts
 from dashboard.charts import Point
-from dashboard.data import Row, Viewer
+from dashboard.data import Row, Saving, Viewer
 from dashboard.view import View, buckets
 
-MEND_US = 2 * 86_400_000_000
 SPLITS = ("team", "model", "lane", "client", "key")
 SHOWN = ("cache share", "saved", "cost", "cost if uncached", "uncached", "cache read", "cache write", "calls")
 
@@ -84,42 +83,58 @@ def _predicted(found: Sequence[Row], by: str) -> None:
         return
     counts = ("expected", "missed", "predicted tokens", "read tokens")
     numbers = {name: st.column_config.NumberColumn(format="localized") for name in counts}
-    true = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1)
-    st.dataframe(rows, hide_index=True, column_config={**numbers, "came true": true}, key="predicted-table")
+    st.dataframe(rows, hide_index=True, column_config={**numbers, "came true": parts.SHARE}, key="predicted-table")
 
 
 def _mend(view: View) -> None:
-    """Places in prompts that made them miss, with what mending each brings; of the last days, for it reads single entries."""
-    until = min(view.part.until_us, data.now_us())
-    found, part = data.misses(replace(view.part, since_us=max(view.part.since_us, until - MEND_US), until_us=until))
-    rows = [cause.json(until - part.since_us) for cause in found[:20]]
-    if not rows:
+    """Places in prompts that made them miss, with what mending each brings."""
+    found, part = data.misses(view.part)
+    if not found:
         st.caption("No prefix of the last two days of this range missed a cache that should have held it.")
         return
-    shown = [{**row, "usd_a_month": None if row["usd_a_month"] is None else float(row["usd_a_month"])} for row in rows]
-    order = ("team", "client", "model", "kind", "path", "calls", "usd_a_month", "advice", "example")
-    money = {"usd_a_month": st.column_config.NumberColumn("$ a month", format="$%.2f")}
-    st.dataframe(shown, hide_index=True, column_config=money, column_order=order, key="mend-table")
+    span_us = part.until_us - part.since_us
+    parts.cards(advice.causes(found, advice.MONTH_US / span_us)[:3])
+    rows = [cause.json(span_us) for cause in found[:20]]
+    shown = [
+        {**row, "what": data.WORDS.get(row["kind"], row["kind"]), "usd_a_month": _float(row["usd_a_month"])} for row in rows
+    ]
+    order = ("usd_a_month", "team", "what", "path", "client", "model", "calls", "advice", "example")
+    how = {
+        "usd_a_month": parts.money("$ a month", [row["usd_a_month"] for row in shown]),
+        "what": st.column_config.TextColumn("because of"),
+        "path": st.column_config.TextColumn("at", help="Place in the request"),
+        "calls": st.column_config.NumberColumn(format="localized"),
+    }  # fmt: skip
+    st.dataframe(shown, hide_index=True, column_config=how, column_order=order, key="mend-table")
     since = data.instant(part.since_us, view.tz)
     st.caption(f"Of misses since {since:%d %B %H:%M}. The page Calls finds the example, `tollway why` shows the place.")
     parts.download(rows, list(rows[0]), "mend")
 
 
 def _levers(view: View) -> None:
-    """Measured, with 95 % intervals, over the last days: it reads single entries."""
-    until = min(view.part.until_us, data.now_us())
-    found = data.savings(replace(view.part, since_us=max(view.part.since_us, until - MEND_US), until_us=until))
+    """Measured, with 95 % intervals."""
+    found = data.savings(view.part)
     if not found:
         st.caption("No conversation of the last two days of this range was held out: set `hold_out` in a team's policy.")
         return
-    rows = [
-        {"lever": one.lever, "saved $": _usd(one.nanos), "from $": _usd(one.low), "to $": _usd(one.high),
-         "conversations": one.sessions, "held out": one.held_out, "note": one.json()["note"] or ""}
+    rows: list[dict[str, Any]] = [
+        {"lever": one.lever, "saved": _usd(one.nanos), "from": _usd(one.low), "to": _usd(one.high),
+         "conversations": one.sessions, "held out": one.held_out, "note": _note(one)}
         for one in found
     ]  # fmt: skip
-    money = {name: parts.MONEY for name in ("saved $", "from $", "to $")}
+    money = {name: parts.money(name, [row[name] for row in rows]) for name in ("saved", "from", "to")}
     st.dataframe(rows, hide_index=True, column_config=money, key="levers-table")
     st.caption("Of the last two days of the range; the true figure lies between from and to with 95 % confidence.")
+
+
+def _note(one: Saving) -> str:
+    if one.low is None or one.high is None:
+        return str(one.json()["note"])
+    return "no difference shown yet" if one.low < 0 < one.high else ""
+
+
+def _float(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def _usd(nanos: float | None) -> float | None:
@@ -142,5 +157,9 @@ def _misses(found: Sequence[Row]) -> None:
     if not rows:
         st.success("No explained miss in this range.", icon=":material/check_circle:")
         return
-    points = [{"name": charts.name(row.key[0]), "value": row.attempts, "exact": f"{row.attempts:,} attempts"} for row in rows]
+    points = [
+        {"name": data.WORDS.get(row.key[0] or "", charts.name(row.key[0])), "value": row.attempts,
+         "exact": f"{row.attempts:,} attempts"}
+        for row in rows
+    ]
     parts.chart(charts.ranked(points, "miss", "attempts"), "Misses by kind")

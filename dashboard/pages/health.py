@@ -12,14 +12,14 @@ STALE_S = 90
 
 def page(view: View, viewer: Viewer) -> None:
     found = data.status()
+    now_us = data.now_us()
     if not found:
         parts.unheard()
-        return
-    now_us = data.now_us()
-    if viewer.team is None:
-        _gateways(found, now_us)
-    _lanes(found, now_us)
-    _freshness(found, now_us, view.tz)
+    else:
+        if viewer.team is None:
+            _gateways(found, now_us)
+        _lanes(found, now_us)
+    _freshness(now_us, view.tz)
     parts.heading("Alerts told lately")
     if viewer.team is None:
         _test_alerts()
@@ -73,7 +73,7 @@ def _lanes(found: list[dict[str, object]], now_us: int) -> None:
         st.info("No gateway that is running has said how its lanes are.", icon=parts.NOTHING)
 
 
-def _freshness(found: list[dict[str, object]], now_us: int, tz: str) -> None:
+def _freshness(now_us: int, tz: str) -> None:
     parts.heading("How fresh the figures are")
     entries, rolled_us = data.rolled()
     last = data.extent().last_us

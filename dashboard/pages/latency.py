@@ -106,8 +106,7 @@ def _late(view: View) -> None:
          "share": one.late / one.count}
         for one in found
     ]  # fmt: skip
-    share = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1)
-    st.dataframe(rows, hide_index=True, column_config={"share": share}, key="late-table")
+    st.dataframe(rows, hide_index=True, column_config={"share": parts.SHARE}, key="late-table")
     st.caption("First tokens after the deadline that is in force now; counted from bins 12 % wide.")
 
 
@@ -127,6 +126,10 @@ def _queues() -> None:
 
 def _table(found: Sequence[Quantiles]) -> None:
     rows = [q.json(("lane", "class")) for q in found]
-    numbers = {name: st.column_config.NumberColumn(format="%.1f") for name in ("p50", "p95", "p99", "max")}
-    st.dataframe(rows, hide_index=True, column_config=numbers, key="latency-table")
+    whole = st.column_config.NumberColumn("attempts", format="localized")
+    numbers = {name: st.column_config.NumberColumn(format="localized") for name in ("p50", "p95", "p99", "max")}
+    order = ("lane", "class", "count", "p50", "p95", "p99", "max")
+    st.dataframe(rows, hide_index=True, column_config={**numbers, "count": whole}, column_order=order, key="latency-table")
+    if not all(q.exact for q in found):
+        st.caption("Of very many attempts, from bins 12 % wide: a figure is off by less than that.")
     parts.download(rows, list(rows[0]), "latency")

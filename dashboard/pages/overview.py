@@ -11,6 +11,7 @@ from dashboard.data import Row, Viewer
 from dashboard.view import View, buckets
 
 WAITS = (("lane", "class"), ("lane",))
+HOUR_US = 3_600_000_000
 
 
 def page(view: View, viewer: Viewer) -> None:
@@ -41,17 +42,16 @@ def page(view: View, viewer: Viewer) -> None:
 
 def _next(view: View) -> None:
     """What to do next, the dearest first, with what it would bring in a month of this pace."""
-    days = max((view.part.until_us - max(view.part.since_us, 1)) / 86_400e6, 1 / 24) if view.part.since_us else None
-    if days is None:
+    if not view.part.since_us:
         return
     parts.heading("What to do next")
-    found = advice.found(data.spend(("team", "model"), view.part).rows, data.spend(("team",), view.part).rows, 30 / days)
-    for column, item in zip(st.columns(3), found[:3], strict=False):
-        with column.container(border=True):
-            st.text(item.title)
-            st.caption(f"about {format.plain(format.usd(item.monthly_nanos))} a month")
-            st.text(item.text)
-    if not found:
+    months = advice.MONTH_US / max(view.part.until_us - view.part.since_us, HOUR_US)
+    missed, part = data.misses(view.part)
+    causes = advice.causes(missed, advice.MONTH_US / (part.until_us - part.since_us))
+    by_model, by_team = data.spend(("team", "model"), view.part).rows, data.spend(("team",), view.part).rows
+    if found := advice.found(by_model, by_team, months, causes)[:3]:
+        parts.cards(found, linked=True)
+    else:
         st.success("Caches hit, all is priced, little is retried: nothing to mend.", icon=":material/check_circle:")
 
 

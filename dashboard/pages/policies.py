@@ -46,7 +46,8 @@ def _backtests(view: View, viewer: Viewer) -> None:
         st.caption("None was kept: `tollway policy backtest OLD NEW --keep` shows its result here.")
         return
     share = st.column_config.NumberColumn(format="percent")
-    numbers = {"missed, old": share, "missed, new": share, "old $": parts.MONEY, "new $": parts.MONEY}
+    money = {name: parts.money(name, [row[name] for row in rows]) for name in ("old $", "new $")}
+    numbers = {"missed, old": share, "missed, new": share, **money}
     st.dataframe(rows, hide_index=True, column_config=numbers, key="backtests-table")
     parts.download(rows, list(rows[0]), "backtests")
 

@@ -23,7 +23,7 @@ def page(view: View, viewer: Viewer) -> None:
         return
     rows = [{"run": row.key[0], **parts.figures(row)} for row in found]
     state = st.dataframe(
-        rows, hide_index=True, column_config=parts.COLUMNS, height=300, key="runs-table", on_select="rerun",
+        rows, hide_index=True, column_config=parts.shown_as(rows), height=300, key="runs-table", on_select="rerun",
         column_order=("run", "cost", "calls", "attempts", "cache share", "uncached", "cache read", "output", "failed"),
         selection_mode="single-row",
     )  # fmt: skip
@@ -77,7 +77,8 @@ def _subgoals(run: dict[str, Any]) -> None:
     if not rows:
         st.caption("No call of it names a subgoal (header x-tollway-subgoal).")
         return
-    st.dataframe(rows, hide_index=True, column_config={"cost $": parts.MONEY}, key="subgoals-table")
+    money = {"cost $": parts.money("cost $", [row["cost $"] for row in rows])}
+    st.dataframe(rows, hide_index=True, column_config=money, key="subgoals-table")
 
 
 def _verdict(said: dict[str, Any] | None) -> str:

@@ -65,11 +65,8 @@ def _classes(rows: Sequence[Row], bucket: str, ticks: Sequence[str]) -> None:
 
 
 def _split() -> str:
-    left, right = st.columns([4, 1])
-    by = left.segmented_control("Split by", SPLITS, default="team", key="split", required=True) or "team"
-    if by != "tag":
-        return by
-    return f"tag:{right.text_input('Tag', value='feature', key='tag', max_chars=64)}"
+    by = st.segmented_control("Split by", SPLITS, default="team", key="split", required=True) or "team"
+    return by if by != "tag" else f"tag:{st.text_input('Tag', value='feature', key='tag', max_chars=64, width=240)}"
 
 
 def _figures(total: Row) -> None:

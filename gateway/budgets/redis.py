@@ -353,6 +353,7 @@ class RedisBudgets:
         """Does what the store needs before it can be asked again, or raises why it never will say yes."""
         if word == b"full":
             account, spent, held = accounts[int(answer[0]) - 1], int(answer[1]), int(answer[2])
+            self._known[account.id] = account       # whoever looks at the budgets wants to see this one
             if not (self._leases.give_back(account) and self._epochs.drop_lease(account)):
                 raise Refused(account, spent, held, amount_nanos, self._window(account))
         elif word == b"fast":

@@ -49,6 +49,18 @@ ADVICE: Mapping[str, str] = {
 }
 """Kind of a miss -> the change to make in the app."""
 KINDS = tuple(ADVICE)
+WORDS: Mapping[str, str] = {
+    "timestamp": "a time", "date": "a date", "id": "an id", "counter": "a count", "nonce": "a random value",
+    "edit": "edited text", "git": "the repository's state", "billing": "a billing line", "tool_order": "tools in another order",
+    "tool_added": "a tool that was added", "tool_removed": "a tool that was left out", "whitespace": "other blanks",
+    "json_form": "JSON with its keys in another order", "unicode": "text composed in another way",
+    "appended": "text added to the system prompt", "system_added": "a system prompt added later",
+    "system_removed": "a system prompt left out", "history_edit": "an edited message", "cut": "old messages dropped",
+    "inserted": "a message put between others", "order": "messages in another order", "settings": "other settings",
+    "model": "a change of model", "expiry": "an entry that had run out", "other_lane": "a change of lane",
+    "below_minimum": "a prefix too short to be cached", "dropped": "an entry that the provider let go",
+}  # fmt: skip
+"""Kind of a miss -> what it was, for people who read no code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -374,6 +374,13 @@ async def test_money_is_spent_at_an_even_rate_with_a_minute_at_once(budgets: Bud
     await budgets.hold([], 0, "e", MINUTE_US, [gate("spend", 1_000, 0, id="other")])
 
 
+async def test_a_budget_that_only_refuses_is_shown(budgets: Budgets) -> None:
+    """As a process finds it that starts when the money is gone."""
+    with pytest.raises(Refused):
+        await budgets.hold([account(10)], 11, "a", MINUTE_US)
+    assert [(state.account, state.spent_nanos, state.held_nanos) for state in await budgets.snapshot()] == [("alpha/cap", 0, 0)]
+
+
 async def test_only_so_many_run_at_once(budgets: Budgets) -> None:
     """A place is free again at the settlement, and at the expiry of a hold that nobody settled."""
     two = [gate("concurrent", 2)]

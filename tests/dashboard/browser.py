@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from dashboard import run
 
@@ -21,6 +21,40 @@ CHROMIUM_FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+
+class Watched:
+    """A browser page and what went wrong on it."""
+
+    def __init__(self, browser: Browser, address: str, width: int = 1280) -> None:
+        self.address, self.problems = address, list[str]()
+        self.page: Page = browser.new_page(viewport={"width": width, "height": 900})
+        self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self.address, self.address.replace("http", "ws", 1), "data:", "blob:")):
+            self.problems.append(f"asked {url}")
+
+    def open(self, title: str) -> None:
+        """By the navigation; drawn, and without an exception."""
+        self.page.get_by_role("link", name=title, exact=True).click()
+        self.page.get_by_role("heading", name=title, exact=True).wait_for(timeout=30_000)
+        self.settle()
+        assert self.page.get_by_test_id("stException").count() == 0, title
+
+    def settle(self) -> None:
+        self.page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for(timeout=30_000)
+        self.page.wait_for_timeout(300)
+
+    def main(self) -> str:
+        return self.page.get_by_test_id("stMain").inner_text()
+
+    def figure(self, label: str) -> str:
+        """The value in the box of that name."""
+        box = self.page.get_by_test_id("stMetric").filter(has_text=label).first
+        return box.get_by_test_id("stMetricValue").inner_text()
 
 
 def chromium_path() -> str | None:

@@ -1,15 +1,18 @@
 """Ledgers to look at: none yet, empty, one call, five thousand entries."""
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import streamlit as st
+from playwright.sync_api import Browser
 
 from dashboard import data
 from gateway.ledger.reports import Reports, connect
+from tests.dashboard.browser import chromium, chromium_path
 from tests.ledger.generate import entries, entry, write
 
 
@@ -20,6 +23,15 @@ def _fresh() -> Iterator[None]:
     st.cache_resource.clear()
     yield
     st.cache_data.clear()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Closed before tests of other modules, whose loops are asyncio's own."""
+    if chromium_path() is None and os.environ.get("CI") != "true":
+        pytest.skip("no Chromium: apt-get install -y --no-install-recommends chromium")
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -14,4 +14,4 @@ def test_a_table_row_has_every_figure_and_no_made_up_zero() -> None:
 
 
 def test_every_column_that_is_formatted_exists() -> None:
-    assert set(parts.COLUMNS) == set(parts.figures(Row()))
+    assert set(parts.shown_as([parts.figures(Row())])) == set(parts.figures(Row()))

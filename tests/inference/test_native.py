@@ -67,9 +67,13 @@ def _dense(blocks: Quantized) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def models() -> tuple[NativeLlama, Llama]:
+def weights() -> QuantizedWeights:
+    return QuantizedWeights()
+
+
+@pytest.fixture(scope="module")
+def models(weights: QuantizedWeights) -> tuple[NativeLlama, Llama]:
     """The same model natively and by torch in float32."""
-    weights = QuantizedWeights()
     with torch.inference_mode():
         plain = Llama(CONFIG, weights, "fp32")
     try:
@@ -203,6 +207,25 @@ def test_it_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
     library()
+
+
+@pytest.mark.parametrize("without", ["-mno-avx512vnni", "-mno-avx512f", "-mno-avx512f -mno-avxvnni"])
+def test_an_older_processor_says_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: tuple[Model, Model], weights: QuantizedWeights, without: str
+) -> None:
+    """Narrower vectors and no sums of 16-bit products in one instruction: slower, and no bit differs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", f"cc {without}")
+    try:
+        older = NativeLlama(CONFIG, weights)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    found = []
+    for model in (models[0], older):
+        cache = model.cache(BLOCKS, BLOCK, torch.float16)
+        prompt = _rows(model, cache, [(0, 0, _tokens(150, 1)), (1, 0, _tokens(7, 2))], decode=False)
+        found.append(torch.cat((prompt, _rows(model, cache, [(0, 150, _tokens(5, 3)), (1, 7, [9])]))))
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize(

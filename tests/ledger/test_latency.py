@@ -46,3 +46,16 @@ def test_bars_hold_every_attempt_once(place: str) -> None:
     found = [(bar.low_ms, bar.high_ms, bar.count) for bar in report.histogram(("lane",))]
     assert found == [(None, 1, 1), (1, 1.25, 2), (1.25, 1.6, 1), (400, 500, 1), (800_000, None, 1)]
     report.close()
+
+
+def test_what_came_after_its_deadline_is_counted_by_team_and_class(place: str) -> None:
+    """From bins: exact where the deadline is a bound, by share within one; a class without a deadline is in no row."""
+    times = [(50.0, "interactive"), (450.0, "interactive"), (905.0, "interactive"), (905.0, "batch")]
+    some = [entry(id=f"a-{n}", call_id=f"c-{n}", first_token_ms=ms, latency_class=klass) for n, (ms, klass) in enumerate(times)]
+    report = reports.connect(write(place, [*some, entry(id="b", call_id="b", team="other", first_token_ms=905.0)]))
+    (found,) = report.late({("search", "interactive"): 400.0, ("search", "agent"): 1.0})
+    assert (found.team, found.klass, found.deadline_ms, found.count, found.late) == ("search", "interactive", 400.0, 3, 2)
+    assert [one.late for one in report.late({("search", "interactive"): 950.0})] == [0]      # half of a bin, and half is even
+    assert [one.late for one in report.late({("search", "interactive"): 920.0})] == [1]
+    assert report.late({}) == []
+    report.close()

@@ -1,12 +1,17 @@
 """Verdicts and alerts through a gateway: a team judges its own runs, an admin tries the channels, the dashboard hears of it."""
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dashboard import data
+from gateway.cli import main
 from gateway.ledger.reports import connect
-from tests.build import PLAIN, Gateway, backend, chat_answer, chat_body
+from tests.build import ENV, PLAIN, Gateway, backend, chat_answer, chat_body
 from tests.upstream import Site, Upstream, until, whole
 
 CAPPED = {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 100}]}
@@ -69,3 +74,46 @@ def test_the_dashboard_hears_how_the_gateway_is(gate: Gateway) -> None:
     assert {lane["lane"] for lane in status["lanes"]} == {"b/standard"}
     assert [(b["team"], b["limit_nanos"]) for b in status["budgets"]] == [("plain", 100_000_000_000)]
     assert "in-secret" not in str(status)
+
+
+def told(*argv: str) -> str:
+    done = CliRunner().invoke(main, argv, env=ENV)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_run_is_replayed_and_what_came_of_it_is_kept(gate: Gateway, tmp_path: Path) -> None:
+    """`policy trace` and the endpoint give the same; a backtest of it stands in the audit trail, for an admin's key only."""
+    own, foreign = gate.make_key("plain")["key"], gate.make_key("other")["key"]
+    for _ in range(2):
+        assert gate.chat(chat_body("m-judged"), team="plain", headers={"x-tollway-run": "run-2"}).status_code == 200
+    path, report = "/tollway/runs/run-2/trace", connect(f"sqlite:///{gate.folder}/data/tollway.db")
+    until(lambda: report.run_trace("run-2") is not None and len(report.run_trace("run-2")["trace"]) == 2, "the calls in the database", 40)
+    found = gate.ask("GET", path, key=own).json()
+    assert [(line["prompt_tokens"], line["output_tokens"], line["team"]) for line in found["trace"]] == [(100, 5, "plain")] * 2
+    assert gate.ask("GET", path, key=foreign).status_code == 404
+    to = ("--url", gate.url, "--key")
+    text = told("policy", "trace", "run-2", *to, own)
+    assert [json.loads(line) for line in text.splitlines()] == found["trace"]
+    (tmp_path / "run.jsonl").write_text(text)
+    teams, config = str(gate.folder / "teams"), str(gate.folder / "tollway.yaml")
+    args = ("policy", "backtest", teams, teams, "--config", config, "--trace", str(tmp_path / "run.jsonl"), "--json", "--keep", *to)
+    assert CliRunner().invoke(main, [*args, own], env=ENV).exit_code != 0
+    assert report.backtests() == []
+    result = json.loads(told(*args, gate.admin_key))
+    (kept,) = report.backtests()
+    assert (kept["title"], kept["result"]) == (f"{teams} to {teams}", result)
+    assert result["calls"] == 2
+    assert gate.ask("POST", "/tollway/admin/backtests", json={"title": "x", "result": {"all": 5}}).status_code == 400
+
+
+def test_the_dashboard_has_a_test_alert_sent(gate: Gateway, hook: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the gateway, for an admin; what each channel answered comes back, and so does why not."""
+    hook.says(whole({}))
+    monkeypatch.setenv("TOLLWAY_URL", gate.url)
+    before = len(hook.requests)
+    assert data.test_alerts(gate.admin_key) == {"ops": None}
+    assert len(hook.requests) == before + 1
+    assert "admin" in str(data.test_alerts(gate.make_key("plain")["key"])["gateway"])
+    monkeypatch.setenv("TOLLWAY_URL", "http://127.0.0.1:1")
+    assert "does not answer" in str(data.test_alerts(gate.admin_key)["gateway"])
