@@ -4,9 +4,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway import dialects
 from gateway.backends.fleet import Target

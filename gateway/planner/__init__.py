@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest
 from gateway.planner.answers import Answers

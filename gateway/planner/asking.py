@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.dialects.splice import Edit
 from gateway.planner import marks

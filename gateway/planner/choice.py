@@ -9,8 +9,9 @@ stored for short, so there are only two numbers to choose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 CLEARLY = 0.97
 """How much better than what the provider does by itself a plan has to be: chances are estimates, what it has may be lost."""
@@ -20,8 +21,7 @@ conversations share is surer than that one of them goes on."""
 _MOST_EVER = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Prices in terms of the uncached input token's."""
 
     read: float
@@ -61,8 +61,7 @@ class ToGo(NamedTuple):
     automatic: float
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Segments up to `last` are stored, those up to `last_long` for long; -1: none. `cost`: in uncached input tokens."""
 
     last: int

@@ -7,8 +7,9 @@ prefix.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+
+import msgspec
 
 from gateway.core.part import Part
 from gateway.dialects.parts import role_of
@@ -20,8 +21,7 @@ _BEFORE = {"opening": "before", "turn": "before_turn", "slow": "before_slow"}
 _MESSAGES = frozenset({"messages", "input"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A request in its backend's dialect: its prompt's parts in rendered order, and the prefix chain over them."""
 
     dialect: str
@@ -58,8 +58,7 @@ class Page:
         return blake2b(self.body[start : min(end, start + _ROUTED_BYTES)], digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """One place for a mark: after `part`, or inside it after `block` (-1: its last)."""
 
     kind: str

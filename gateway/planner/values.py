@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -47,8 +47,7 @@ class Warm(NamedTuple):
     chance: Chance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
 
     fields: Mapping[str, msgspec.Raw]
@@ -59,7 +58,7 @@ class Planned:
     held: int = 0
     """Key of the prefix that should be read; 0: none."""
     end_bytes: int = 0
-    rules: CacheRules = field(repr=False)
+    rules: CacheRules
     model: str = ""
     saving_usd: float = 0.0
     """Per token that is read and not written."""
