@@ -60,7 +60,8 @@ class Planning:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
         links = chain(team, model, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        cached = self._cached(call, links, lanes)
+        models = (model, *policy.models.fallbacks.get(model, ()))
+        cached = self._cached(call, links, [lane for lane in lanes if any([each in lane.models for each in models])])
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:
@@ -89,7 +90,8 @@ class Planning:
         return replace(plan, decision=plan.decision._replace(reason=reason))
 
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
-        """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too."""
+        """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too. `lanes`: those
+        that serve the model, or one that may stand in for it."""
         via, team, pools = self._via, call.tenant.team, dict[str, int]()
         short = len(lanes) < 2 and len(call.body) < LEAST_TOKENS  # nothing to choose, and a token has a byte at least
         for lane in lanes:
