@@ -1,6 +1,6 @@
 """`python -m benchmarks.screenshots`: the dashboard on a made-up ledger, as pictures in docs/img/.
 
-`--all` adds the other pages, dark and narrow, to a folder of your choice.
+Those that the README and docs show; `--all`: all pages, light, dark and narrow.
 """
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = write(Path(folder) / "ledger.db", entries(args.entries, time.time_ns() // 1_000))
         with dashboard(url) as address, chromium() as browser:
-            for page in SHOWN:
+            for page in [title.lower() for title in PAGES] if args.all else SHOWN:
                 shoot(browser, address, page, args.out / f"{page}.png")
-            for page in [title.lower() for title in PAGES] if args.all else ():
-                shoot(browser, address, page, args.out / f"{page}-light.png")
+                if not args.all:
+                    continue
                 shoot(browser, address, page, args.out / f"{page}-dark.png", dark=True)
                 shoot(browser, address, page, args.out / f"{page}-narrow.png", width=400)
 

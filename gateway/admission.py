@@ -102,7 +102,8 @@ class Admission:
         self._waits += 1
         if not self._expiring:
             self._expire()
-        self._let_in()
+        if self._starts < self._most_starts:
+            self._let_in()
 
     def _most(self, teams: int) -> float:
         """How many calls of a team may wait."""

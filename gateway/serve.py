@@ -21,7 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway import app, settings, stores
 from gateway.ledger.schema import SchemaError
 from gateway.metering.rows import PriceFileError
-from gateway.settings import BackendSettings, File, LaneSettings, ModelSettings, Settings, SettingsError
+from gateway.settings import Settings, SettingsError
+from gateway.settings_file import BackendSettings, File, LaneSettings, ModelSettings
 from gateway.web.guard import GuardedProtocol, is_loopback
 from gateway.workers.far import Seat, Worker
 from gateway.workers.supervisor import Supervisor

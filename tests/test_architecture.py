@@ -34,7 +34,7 @@ WITHOUT = {
     "gateway/pipeline.py": "tests/flow is about nothing else", "gateway/planning.py": "tests/flow/test_policy.py",
     "gateway/progress.py": "tests/flow/test_process.py: a stream that was killed",
     "gateway/relay.py": "tests/flow/test_hang_up.py",
-    "gateway/serve.py": "tests/flow/test_process.py",
+    "gateway/serve.py": "tests/flow/test_process.py", "gateway/settings_file.py": "tests/test_settings.py",
     "gateway/services.py": "fields only",
     "gateway/stores.py": "tests/flow/test_process.py, test_replicas.py and tests/workers start on each kind",
     "gateway/spent.py": "tests/flow/test_budgets.py: what was spent before a start",

@@ -123,16 +123,17 @@ def test_the_anthropic_sdk_works_unchanged(up: Up) -> None:
             client.messages.create(model="nothing", max_tokens=8, messages=[{"role": "user", "content": "hi"}])
 
 
-@pytest.mark.parametrize(("wish", "lane"), [("interactive", "fast"), ("batch", "standard")])
-def test_the_policy_decides_the_lane_and_says_why(up: Up, wish: str, lane: str) -> None:
-    """Interactive goes fast, batch goes standard; headers and the call itself say why."""
+@pytest.mark.parametrize("wish", ["interactive", "batch"])
+def test_the_policy_decides_the_lane_and_says_why(up: Up, wish: str) -> None:
+    """Batch goes standard, which is cheaper; interactive where cost + wait are least by what the lanes were seen to do. Headers
+    and the call itself say why."""
     answer = httpx.post(
         f"{up.url}/v1/chat/completions",
         headers={"authorization": f"Bearer {up.key('demo')}", "x-tollway-class": wish},
         json={"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4},
         timeout=240,
     )
-    assert answer.headers["x-tollway-lane"] == lane
+    lane = answer.headers["x-tollway-lane"]
     assert wish in answer.headers["x-tollway-reason"]
     call = httpx.get(
         f"{up.url}/tollway/calls/{answer.headers['x-tollway-call']}",
@@ -140,7 +141,10 @@ def test_the_policy_decides_the_lane_and_says_why(up: Up, wish: str, lane: str) 
     ).json()
     assert (call["class"], call["lane"]) == (wish, lane)
     assert call["attempts"][0]["served_tier"] == ("priority" if lane == "fast" else "default")
-    assert len(call["decision"]) == 2
+    sums = {row["lane"].partition("/")[2]: row["sum_usd"] for row in call["decision"]}
+    assert set(sums) == {"fast", "standard"}
+    assert sums[lane] <= 1.02 * min(sums.values()) + 1e-9 or "tried because" in answer.headers["x-tollway-reason"]
+    assert lane == "standard" or wish == "interactive"
 
 
 def test_the_next_turn_reads_the_cache(up: Up) -> None:

@@ -8,7 +8,8 @@ import pytest
 from gateway import settings
 from gateway.alerts import Alert
 from gateway.ledger.reports import connect
-from gateway.settings import File, SettingsError
+from gateway.settings import SettingsError
+from gateway.settings_file import File
 from gateway.watched import bounds_of, channels_of, limits_of
 from router_policies.files import PolicyStore
 from tests.ledger.generate import entry, write

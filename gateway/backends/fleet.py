@@ -17,7 +17,8 @@ from gateway.backends.probe import LaneProbe
 from gateway.backends.retries import RetryBudget
 from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
-from gateway.settings import BackendSettings, LaneSettings, Settings
+from gateway.settings import Settings
+from gateway.settings_file import BackendSettings, LaneSettings
 from router_policies.live import rent
 from router_policies.types import Lane, Rates, Served
 

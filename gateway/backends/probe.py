@@ -11,7 +11,7 @@ from typing import Literal
 
 from gateway.backends.breaker import Breaker
 from gateway.lanes.load import Load, backlog_s
-from gateway.settings import LaneSettings
+from gateway.settings_file import LaneSettings
 from router_policies.live import LaneFigures, Prior
 
 _COOL_S = 5.0

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from gateway.ledger import Entry
 from gateway.metering import prices
-from gateway.settings import LaneSettings, Settings
+from gateway.settings import Settings
+from gateway.settings_file import LaneSettings
 from router_policies.live import LaneFigures, Prior
 from router_policies.simulate import Reality
 from router_policies.types import Rates

@@ -16,7 +16,7 @@ from gateway.holds import Holds
 from gateway.pipeline import Pipeline
 from gateway.relay import Client
 from gateway.services import Services
-from gateway.settings import QueueSettings
+from gateway.settings_file import QueueSettings
 
 __all__ = ["Queue"]
 

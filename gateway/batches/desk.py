@@ -19,7 +19,7 @@ from gateway.core.call import Call
 from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, TooLarge
 from gateway.core.ids import new_id
 from gateway.relay import Client
-from gateway.settings import QueueSettings
+from gateway.settings_file import QueueSettings
 
 Pass = Callable[[Call, str, str, Client], Awaitable[None]]
 ENDPOINTS = {

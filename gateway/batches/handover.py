@@ -27,7 +27,7 @@ from gateway.core.usage import TokenUsage
 from gateway.holds import Holds
 from gateway.prefix.chain import Chain
 from gateway.services import Services
-from gateway.settings import QueueSettings
+from gateway.settings_file import QueueSettings
 from router_policies.queueing import reserve_s
 from router_policies.types import Decision, Lane, Ranked
 

@@ -30,7 +30,7 @@ from gateway.holds import Holds
 from gateway.pipeline import Pipeline
 from gateway.relay import Client
 from gateway.services import Services
-from gateway.settings import QueueSettings
+from gateway.settings_file import QueueSettings
 from router_policies.queueing import cheap_of, fits_provider_batch, kept_to, step
 from router_policies.rules import Policy
 

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway import settings
 from gateway.commands.remote import print_json
 from gateway.ledger import schema
+from gateway.settings_file import File
 from router_policies import strict_yaml
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ def downgrade(config: Path | None, data: Path | None, revision: str) -> None:
 def _url(config: Path | None, data: Path | None) -> str:
     config = Path("tollway.yaml") if config is None and Path("tollway.yaml").is_file() else config
     try:
-        file = settings.File() if config is None else strict_yaml.load(config, settings.File)
+        file = File() if config is None else strict_yaml.load(config, File)
     except (strict_yaml.BadFile, OSError) as error:
         raise click.ClickException(str(error)) from error
     if data is not None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from gateway.commands.remote import print_json, print_table
 from gateway.metering import listing, prices, seed
 from gateway.metering.rows import PriceFileError
-from gateway.settings import File
+from gateway.settings_file import File
 
 FILES = click.Path(path_type=Path, exists=True, dir_okay=False)
 

@@ -14,7 +14,7 @@ from litestar.handlers import BaseRouteHandler
 
 from gateway.access.keys import key_id
 from gateway.access.people import PROXY, People
-from gateway.settings import LoginSettings
+from gateway.settings_file import LoginSettings
 from gateway.web.heads import presented_key
 from gateway.web.routes import PERSON
 

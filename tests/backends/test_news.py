@@ -7,7 +7,7 @@ import pytest
 
 from gateway.backends.news import LaneNews
 from gateway.backends.probe import LaneProbe
-from gateway.settings import LaneSettings
+from gateway.settings_file import LaneSettings
 
 
 class Fleet:

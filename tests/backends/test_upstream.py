@@ -13,7 +13,8 @@ from gateway.backends.fleet import Fleet
 from gateway.backends.http import RawHeaders, Stop, Take
 from gateway.backends.upstream import Body, incoming, outgoing, read, retry_after_s
 from gateway.core.errors import UpstreamError
-from gateway.settings import File, resolve
+from gateway.settings import resolve
+from gateway.settings_file import File
 from router_policies.types import Rates
 
 

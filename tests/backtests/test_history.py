@@ -5,7 +5,7 @@ import pytest
 from gateway.backtests import history
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
-from gateway.settings import BackendSettings, LaneSettings
+from gateway.settings_file import BackendSettings, LaneSettings
 from router_policies.types import Rates
 
 ENTRY = Entry(

@@ -13,7 +13,8 @@ from gateway.backends.engines.feed import Contents, Feed
 from gateway.backends.engines.kv_events import Cleared, Event, Removed, Stored
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import HttpxTransport
-from gateway.settings import BackendSettings, Settings
+from gateway.settings import Settings
+from gateway.settings_file import BackendSettings
 from router_policies.types import Rates
 
 

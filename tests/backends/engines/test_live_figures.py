@@ -10,7 +10,8 @@ from gateway.backends.engines import ENGINES
 from gateway.backends.engines.live import Live
 from gateway.backends.fleet import Fleet
 from gateway.backends.http import HttpxTransport
-from gateway.settings import BackendSettings, EngineName, LaneSettings, Settings
+from gateway.settings import Settings
+from gateway.settings_file import BackendSettings, EngineName, LaneSettings
 from router_policies.types import Rates
 
 METRICS = (Path(__file__).parents[2] / "wire" / "engines" / "vllm-0.33.txt").read_bytes()
