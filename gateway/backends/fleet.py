@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from gateway.backends.http import Address
@@ -19,7 +20,7 @@ from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
 from gateway.settings import Settings
 from gateway.settings_file import BackendSettings, LaneSettings
-from router_policies.live import rent
+from router_policies.live import Figures, rent
 from router_policies.types import Lane, Rates, Served
 
 _SNAPSHOT_S = 0.02
@@ -170,9 +171,18 @@ class Fleet:
             for name, model in self._backends[target.backend].by_name.items()
         }
 
+    def _figures(self, target: Target) -> Figures:
+        """A lane that nobody has seen is as much quicker or slower than its first guess as the best known of its backend."""
+        own = self.probes[target.key].figures.view()
+        if own.samples:
+            return own
+        others = [self.probes[key].figures.view() for key, other in self.targets.items() if other.backend == target.backend]
+        known = max(others, key=attrgetter("samples"))
+        return own._replace(first_token=known.first_token, pace=known.pace)
+
     def _lane(self, target: Target, now: float) -> Lane:
         probe = self.probes[target.key]
-        why_not, figures, backlog_s = probe.why_not(now), probe.figures.view(), probe.backlog_s(now)
+        why_not, figures, backlog_s = probe.why_not(now), self._figures(target), probe.backlog_s(now)
         return Lane(
             key=target.key,
             backend=target.backend,
