@@ -80,6 +80,8 @@ class Fleet:
         self._backends = settings.backends
         self.targets: dict[str, Target] = {}
         self.probes: dict[str, LaneProbe] = {}
+        self._siblings: dict[str, list[LaneProbe]] = {}
+        """Backend -> its lanes' probes."""
         self.retries = {name: RetryBudget() for name in settings.backends}
         self._roads: dict[tuple[str, str], Target] = {}
         self._offline: dict[tuple[str, str], Target] = {}
@@ -88,6 +90,7 @@ class Fleet:
                 target = _target(name, backend, lane, how, settings.backend_keys.get(name))
                 self.targets[target.key] = target
                 self.probes[target.key] = LaneProbe(how)
+                self._siblings.setdefault(name, []).append(self.probes[target.key])
                 for client, road in _roads(target).items():
                     (self._offline if target.offline else self._roads)[target.key, client] = road
         self._snapshot: tuple[Lane, ...] = ()
@@ -176,8 +179,7 @@ class Fleet:
         own = self.probes[target.key].figures.view()
         if own.samples:
             return own
-        others = [self.probes[key].figures.view() for key, other in self.targets.items() if other.backend == target.backend]
-        known = max(others, key=attrgetter("samples"))
+        known = max((probe.figures.view() for probe in self._siblings[target.backend]), key=attrgetter("samples"))
         return own._replace(first_token=known.first_token, pace=known.pace)
 
     def _lane(self, target: Target, now: float) -> Lane:

@@ -68,15 +68,19 @@ class Beginnings:
 
     def clear(self) -> None:
         """Forgets all."""
-        self._alike: dict[tuple[int, bytes], list[Beginning]] = {}
+        self._alike: dict[tuple[tuple[str, ...], bytes], list[Beginning]] = {}
         self._bytes = 0
 
     def find(self, order: Sequence[str], body: bytes) -> Beginning | None:
         """The longest that this body begins with."""
         if len(body) < _LEAST_BYTES:
             return None
-        best = None
-        for known in self._alike.get((len(order), body[:_KEY_BYTES]), ()):
+        key = tuple(order), body[:_KEY_BYTES]
+        alike, best = self._alike.pop(key, None), None
+        if alike is None:
+            return None
+        self._alike[key] = alike
+        for known in alike:
             if (best is None or len(known.text) > len(best.text)) and body.startswith(known.text):
                 best = known
         return best
@@ -101,7 +105,7 @@ class Beginnings:
         self._add(order, Beginning(body[:end], field, places[field][0], first, told, kept), before)
 
     def _add(self, order: Sequence[str], new: Beginning, before: Beginning | None) -> None:
-        key = len(order), new.text[:_KEY_BYTES]
+        key = tuple(order), new.text[:_KEY_BYTES]
         alike = self._alike.pop(key, [])
         others = [known for known in alike if known is not before]
         self._alike[key] = [*others[1 - _MOST_ALIKE :], new]

@@ -94,6 +94,19 @@ def test_memory_is_bounded_and_keeps_what_is_used() -> None:
     assert kept.find(ORDER, bodies[0]) is None
 
 
+def test_what_is_used_stays_and_dialects_are_kept_apart() -> None:
+    """A beginning that is found again outlives one that came after it; another dialect, whose prompt has other fields, finds none."""
+    kept = beginnings.Beginnings(max_bytes=25_000)
+    bodies = [written({"model": f"m{n}"}, [{"role": "user", "content": LONG}] * 4, {}, spaced=False) for n in range(3)]
+    for body in bodies:
+        read = parts.read(body, ORDER)
+        assert read.values is not None
+        kept.keep(ORDER, body, read.places, read.values, {"messages": read.parts}, "messages", None)
+        assert kept.find(ORDER, bodies[0]) is not None
+    assert kept.find(ORDER, bodies[1]) is None
+    assert kept.find(dialects.order("openai_responses"), bodies[0]) is None
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(MESSAGES, min_size=8, max_size=14), st.lists(st.integers(1, 14), min_size=1, max_size=5))
 def test_a_chain_that_goes_on_is_the_chain_made_anew(talk: list[Any], lengths: list[int]) -> None:
