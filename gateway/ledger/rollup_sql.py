@@ -208,8 +208,9 @@ def _unpriced(dialect: str) -> ColumnElement[int]:
 def _sums(dialect: str) -> str:
     """Adds entries to `rollup`: first to groups of all dimensions, those to each."""
     values = {name: what.label(name) for name, what in OF_ENTRY.items()}
-    looked = select(seq(dialect).label("place"), (~_follows(dialect, frozenset())).label("opens"))
-    once = looked.select_from(LEDGER).where(*_between(dialect)).cte("looked").prefix_with("MATERIALIZED")         # else it is looked up again for each of the columns
+    looked = select(seq(dialect).label("place"), (~_follows(dialect, frozenset())).label("opens")).select_from(LEDGER)
+    # else it would be looked up again for each column
+    once = looked.where(*_between(dialect)).cte("looked").prefix_with("MATERIALIZED")
     sums = entry_sums(dialect, once.c.opens)
     keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), *values.values()]
     fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE.join(once, once.c.place == seq(dialect))))
