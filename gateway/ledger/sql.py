@@ -140,7 +140,7 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
 
 
 def _step_back() -> None:
-    """Linux: this thread gets less of a core that it shares with the loop, which then need not wait a time slice for it. What it
+    """Linux: this thread gets less of a core that it shares with the loop, which then need not wait a time slice. What it
     still gets of a busy core, a quarter, is more than entries and roll-ups take."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, os.getpid()) + STEPS_BACK)
