@@ -1,9 +1,9 @@
 """How many calls are served at once: as many as the event loop keeps up with; the rest waits a moment or comes back.
 
 Two measures. In one turn of the loop only so many calls begin as it serves in a few milliseconds: whatever else is ready then
-has its turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is more to do
-than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is small, as in
-TCP. Streams that wait for their model cost no time, so thousands may be open.
+has its turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is more
+to do than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is small, as
+in TCP. Streams that wait for their model cost no time, so thousands may be open.
 
 Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
 delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
@@ -28,8 +28,8 @@ TICK_S = 0.05
 EXCESS = 1.1
 """The gateway sheds calls from when a queue was full until no more than that many times as many come as leave."""
 TURN_S, ALONE_TURN_S, LEAST_STARTS = 0.002, 0.004, 2
-"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one, which serves more calls
-a second, holds where all that waited lately was of one team and nothing is refused."""
+"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one, which serves more
+calls a second, holds where all that waited lately was of one team and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
 QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
