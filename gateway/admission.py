@@ -1,9 +1,9 @@
 """How many calls are served at once: as many as the event loop keeps up with; the rest waits a moment or comes back.
 
 Two measures. In one turn of the loop only so many calls begin as it serves in a few milliseconds: whatever else is ready then
-has its turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is more
-to do than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is small, as
-in TCP. Streams that wait for their model cost no time, so thousands may be open.
+has its turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is
+more to do than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is
+small, as in TCP. Streams that wait for their model cost no time, so thousands may be open.
 
 Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
 delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
