@@ -23,7 +23,7 @@ class Truncated(BadFile):
 
 
 class Damaged(BadFile):
-    """Numbers that no model has."""
+    """Numbers or names that no model has."""
 
 
 class BadValue(BadFile):

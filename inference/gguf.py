@@ -171,7 +171,7 @@ class _Cursor:
         try:
             return self.take(self.count(1)).decode()
         except UnicodeDecodeError as error:
-            raise BadValue(f"a string before byte {self.at} is not UTF-8") from error
+            raise Damaged(f"a string before byte {self.at} is not UTF-8") from error
 
     def value(self, kind: int, *, nested: bool = False) -> Any:
         if kind in _SCALARS:
