@@ -117,7 +117,9 @@ def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], 
         if offer is None or offer.models is not lane.models:
             offer = offers[lane.key] = _offer(ask, lane, terms)
         if offer.refused is not None:
-            refused.append(offer.refused if offer.refused.lane is lane else offer.refused._replace(lane=lane))
+            if offer.refused.lane is not lane:  # a newer look at the same lane
+                offer = offers[lane.key] = offer._replace(refused=offer.refused._replace(lane=lane))
+            refused.append(offer.refused)  # type: ignore[arg-type]
             continue
         for refuses in LIVE:
             no = refuses(ask, lane, terms)
