@@ -288,12 +288,14 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
 def _unpack_zstd(body: bytes, most: int) -> bytes:
     unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     try:
-        with unpacker.stream_reader(body) as reader:
+        with unpacker.stream_reader(body, read_across_frames=True) as reader:
             plain = reader.read(most + 1)
     except zstandard.ZstdError as error:
         raise BadRequest("the body is not zstd, though content-encoding says so") from error
     if len(plain) > most:
         raise TooLarge("the unpacked request body is over the limit")
+    if body and not plain:
+        raise BadRequest("the body is not one whole zstd frame, though content-encoding says so")
     return plain
 
 
