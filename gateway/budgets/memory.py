@@ -85,8 +85,7 @@ class MemoryBudgets:
         if amount_nanos < 0:
             raise ValueError("a hold is never negative")
         for account in accounts:
-            book = self._books.get(account.id)
-            if book is None or (book.account.rule is not account.rule and not _same_time(book.account, account)):
+            if not self.knows(account):
                 await self._read(account)
         return self.take(accounts, amount_nanos, attempt_id, ttl_us, gates)
 
@@ -166,6 +165,14 @@ class MemoryBudgets:
         return book.spent, book.held, book.window
 
     # the past
+
+    def knows(self, account: Account) -> bool:
+        """Whether `take` may be used for it."""
+        book = self._books.get(account.id)
+        if book is None:
+            return False
+        known, rule = book.account.rule, account.rule
+        return known is rule or (known.window == rule.window and known.timezone == rule.timezone)
 
     async def _read(self, account: Account) -> None:
         """Waits until the account's past is read; if that fails, the next call tries again. Calls at once share a reading."""
@@ -306,11 +313,6 @@ class MemoryBudgets:
                     self._move(account.id, start, 0, -live.amount_nanos)
                 self._end(live.gates)
         return now
-
-
-def _same_time(known: Account, account: Account) -> bool:
-    """Whether both count in the same windows."""
-    return known.rule.window == account.rule.window and known.rule.timezone == account.rule.timezone
 
 
 def state_of(account: Account, spent_nanos: int, held_nanos: int, span: Window) -> BudgetState:
