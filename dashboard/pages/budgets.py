@@ -41,7 +41,7 @@ def page(view: View, viewer: Viewer) -> None:
 
 def _next(found: Sequence[Use], now_us: int, tz: str) -> None:
     """Who is next to run out."""
-    ends = sorted((end, use) for use in found if (end := use.empty_us(now_us)) is not None) if found else []
+    ends = sorted(((end, use) for use in found if (end := use.empty_us(now_us)) is not None), key=lambda each: each[0])
     if not ends:
         st.success("At the present pace no budget runs out within its window.", icon=":material/check_circle:")
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 from sqlalchemy import (
@@ -32,7 +33,7 @@ from gateway.ledger.latency import BIN, SPANS, Of
 from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
 from gateway.ledger.reader import Moment
 from gateway.ledger.rollup_sql import DIMS, VARYING, entry_sums, tag_dim
-from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, SUMS, VALUES, seq
+from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, SUMS, VALUES, seq, within
 from gateway.ledger.slices import MAX_ROWS, TIMES, Dimension, Slice
 from gateway.ledger.tables import LEDGER
 
@@ -153,16 +154,20 @@ def values_sums_query(dimension: Dimension, part: Slice, found: Plan, now: Momen
 
 
 def ever_dearest_queries(dimension: Dimension, part: Slice, found: Plan, now: Moment, most: int) -> list[Select[Any]]:
-    """The values of entries that the roll-up has not got yet. And of each team, or all together, of the values that were there
-    in the slice's hours those that cost most in their whole time, with that cost, `nanos`."""
-    c, teams = VALUES.c, part.where.get("team", ALL_TEAMS)
-    there = select(c.value, c.cost_nanos.label("nanos")).where(
-        c.dim == dimension.name, c.last_hour >= found.first - 1, c.first_hour <= found.last
-    )
+    """The values of entries that the roll-up has not got yet. And of each team, model and lane that is asked for, or all together,
+    of the values that were there in the slice's hours those that cost most in their whole time, with that cost, `nanos`."""
+    c = VALUES.c
+    there = select(c.value, c.cost_nanos.label("nanos")).where(c.last_hour >= found.first - 1, c.first_hour <= found.last)
     ordered = there.order_by(c.cost_nanos.desc(), c.value).limit(most)
     new = select(dimension.sql.label("value")).distinct().select_from(LEDGER).where(seq(now.dialect) > now.rolled_to)
-    wanted = [team for team in ([teams] if teams is None or isinstance(teams, str) else teams) if team is not None]
-    return [part.among(new.where(dimension.sql.element.is_not(None))), *[ordered.where(c.team == team) for team in wanted]]
+    scopes = product(_asked(part, "team", ALL_TEAMS), _asked(part, "model", ""), _asked(part, "lane", ""))
+    known = [ordered.where(c.dim == within(dimension.name, model, lane), c.team == team) for team, model, lane in scopes]
+    return [part.among(new.where(dimension.sql.element.is_not(None))), *known]
+
+
+def _asked(part: Slice, name: str, all_of_them: str) -> list[str]:
+    wanted = part.where.get(name, all_of_them)
+    return [value for value in ([wanted] if wanted is None or isinstance(wanted, str) else wanted) if value is not None]
 
 
 def entries_query(part: Slice, found: Plan, now: Moment) -> Select[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 from sqlalchemy import (
@@ -46,6 +46,7 @@ from gateway.ledger.rollup_tables import (
     SUMS,
     VALUES,
     VALUES_KEY,
+    WITHIN,
     seq,
 )  # fmt: skip
 from gateway.ledger.slices import column_of
@@ -63,6 +64,7 @@ OF_ENTRY = {
 """Dimension -> the entry's value."""
 FILTERED = ("model", "lane")
 """By these every other value can be narrowed."""
+_NARROWINGS = ((), *[(name,) for name in FILTERED], FILTERED)
 _TRIPLES = tuple((name, *FILTERED) for name in ("project", "key", "backend", "class", "client", "status", "miss", "prices"))
 RUN = ("run", *FILTERED)
 DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in OF_ENTRY], ("lane", "class"), FILTERED, *_TRIPLES, RUN)
@@ -225,23 +227,27 @@ def _latency(dialect: str) -> str:
 
 def _values_of_many(dialect: str) -> str:
     """Adds the runs and tags of the same entries to `rollup_values`."""
-    keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), func.coalesce(C.cost_nanos, 0).label("cost_nanos")]
-    fresh = _fresh(dialect, select(*keys))
-    figures = [fresh.c.team, fresh.c.hour, fresh.c.cost_nanos]
+    names = [C.team, C.run, C.model, C.lane, cast(C.tags, String).label("tags")]
+    fresh = _fresh(dialect, select(_hour(), *names, func.coalesce(C.cost_nanos, 0).label("cost_nanos")))
+    figures = [fresh.c[name] for name in ("team", "model", "lane", "hour", "cost_nanos")]
     runs = select(literal("run").label("dim"), fresh.c.run.label("value"), *figures).where(fresh.c.run.is_not(None))
     key, value, among = _each_tag(fresh, dialect)
     tags = select((literal("tag:") + key).label("dim"), value.label("value"), *figures)
     tags = tags.select_from(among).where(fresh.c.tags != "{}")
     each = union_all(runs, tags).cte("each_value")
-    hours = [func.min(each.c.hour).label("first_hour"), func.max(each.c.hour).label("last_hour")]
-    cost = cast(func.sum(each.c.cost_nanos), BigInteger).label("cost_nanos")
-    parts = [
-        select(each.c.dim, team.label("team"), each.c.value, *hours, cost)
-        .group_by(each.c.dim, each.c.value, *([team] if team is each.c.team else []))
-        for team in _teams(each)
-    ]
+    parts = [_values_within(each, kept, team) for kept in _NARROWINGS for team in _teams(each)]
     sets = {"first_hour": _least("first_hour", "<"), "last_hour": _least("last_hour", ">"), "cost_nanos": _plus("cost_nanos")}
     return _upsert(dialect, VALUES, parts, VALUES_KEY, sets)
+
+
+def _values_within(each: CTE, kept: tuple[str, ...], team: ColumnElement[Any]) -> Select[Any]:
+    """Rows of all values: of a team or all together, within each model and lane as far as they are `kept`; see `within`."""
+    named = [each.c[name] if name in kept else literal("") for name in FILTERED]
+    dim = reduce(lambda left, right: left + literal(WITHIN) + right, named, each.c.dim) if kept else each.c.dim
+    hours = [func.min(each.c.hour).label("first_hour"), func.max(each.c.hour).label("last_hour")]
+    cost = cast(func.sum(each.c.cost_nanos), BigInteger).label("cost_nanos")
+    keys = [each.c.dim, each.c.value, *[each.c[name] for name in kept], *([team] if team is each.c.team else [])]
+    return select(dim.label("dim"), team.label("team"), each.c.value, *hours, cost).group_by(*keys)
 
 
 def _hour() -> ColumnElement[int]:

@@ -34,6 +34,13 @@ PLACES = ("v1", "v2", "v3")
 KEY = ("dim", "team", "hour", *PLACES)
 LATENCY_KEY = ("of", *KEY, "bin")
 VALUES_KEY = ("dim", "team", "value")
+WITHIN = "\x02"
+"""Between a dimension of `rollup_values` and the model and the lane that it is narrowed to."""
+
+
+def within(name: str, model: str, lane: str) -> str:
+    """The `dim` of `rollup_values` for a run or tag within a model, a lane or both; one that is empty narrows nothing."""
+    return WITHIN.join((name, model, lane)) if model or lane else name
 
 
 def _table(name: str, *columns: SchemaItem) -> Table:
@@ -62,7 +69,8 @@ VALUES = _table(
     Index("rollup_values_cost", "dim", "team", "cost_nanos"),
 )
 """Runs and values of tags, of which there may be very many: the hours of each, and all that it ever cost, 0 where no price is
-known. `dim` is `run` or `tag:NAME`; of each team, and of all together."""
+known. `dim` is `run` or `tag:NAME`, by itself or as `within` has it: of all there is, of each model, of each lane, of both; and each
+of those of every team, and of all together."""
 STATE = _table(
     "rollup_state",
     _Column("id", SmallInteger, primary_key=True, autoincrement=False),

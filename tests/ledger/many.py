@@ -65,11 +65,11 @@ async def _multiply(url: str, track: Track, lean: bool) -> None:
         await _copies(connection, LEDGER, {name: own.get(name, name) for name in COLUMNS}, track)
         for index in track(range(len(LEDGER.indexes)), "indexes"):
             await connection.run_sync(sorted(LEDGER.indexes, key=str)[index].create)
-        for table, where in ((ROLLUP, ""), (LATENCY, ""), (VALUES, " WHERE dim = 'run'")):
+        for table, where in ((ROLLUP, ""), (LATENCY, ""), (VALUES, " WHERE substr(dim, 1, 3) = 'run'")):
             moved = hours | (run if table is not LATENCY else {})
             await _copies(connection, table, {c.name: moved.get(c.name, c.name) for c in table.c}, track, where)
         span = f"last_hour = last_hour + {(COPIES - 1) * COPY_HOURS}, cost_nanos = cost_nanos * {COPIES}"
-        await connection.exec_driver_sql(f"UPDATE rollup_values SET {span} WHERE dim <> 'run'")      # tags are the same ones
+        await connection.exec_driver_sql(f"UPDATE rollup_values SET {span} WHERE substr(dim, 1, 3) <> 'run'")      # tags are the same ones
         newest = f"(SELECT max({seq(engine.dialect.name)}) FROM ledger)"
         await connection.exec_driver_sql(f"UPDATE rollup_state SET seq = {newest}, entries = (SELECT count(*) FROM ledger)")
     await engine.dispose()
