@@ -181,7 +181,9 @@ def _cell(own: Sequence[Took]) -> str:
 
 def _json(found: dict[int, list[Took]]) -> dict[str, list[dict[str, object]]]:
     return {
-        str(size): [{"page": took.ask.title, "filter": took.ask.name, "seconds": [round(s, 4) for s in took.seconds]} for took in told]
+        str(size): [
+            {"page": took.ask.title, "filter": took.ask.name, "seconds": [round(s, 4) for s in took.seconds]} for took in told
+        ]
         for size, told in found.items()
     }
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.dashboard` asks of each page: every filter of the sidebar, every kind of viewer, every choice of a page's own."""
+"""What `benchmarks.dashboard` asks of each page: every filter, every kind of viewer, every choice of a page's own."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,14 @@ BARE = "30 days"
 _MONTH = {"range": "30d", "tz": "Europe/Berlin"}
 NARROWED = {
     "a team": {"team": "research"}, "two teams": {"team": ["search", "support"]}, "a model": {"model": "smollm2"},
-    "a rare model": {"model": "brand-new-model"}, "a lane": {"lane": "standard"}, "a rare lane of a team": {"team": "search", "lane": "fast"},
+    "a rare model": {"model": "brand-new-model"}, "a lane": {"lane": "standard"},
+    "a lane of a team": {"team": "search", "lane": "fast"},
     "team, model, lane": {"team": "research", "model": "claude-sonnet-5", "lane": "standard"},
     "model and lane": {"model": "gpt-5.5", "lane": "flex"},
 }  # fmt: skip
 RANGES = ("1h", "24h", "today", "yesterday", "7d", "month", "90d", "all")
 ZONES = {"India": "Asia/Kolkata", "Newfoundland": "America/St_Johns"}
+OPERATOR = Viewer(None)
 VIEWERS = {"a team's key": Viewer("search", "key"), "a project's key": Viewer("research", "key", "agents")}
 
 
@@ -30,7 +32,7 @@ class Ask:
     title: str
     name: str
     address: Mapping[str, str | list[str]]
-    viewer: Viewer = Viewer(None)
+    viewer: Viewer = OPERATOR
     widgets: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,13 +73,15 @@ def _of_calls(report: Reports) -> Iterator[Ask]:
     run = report.runs(most=1)[0].key[0] or ""
     call = str(report.call_list(limit=1)[0]["id"])
     links = {
-        "team": "support", "project": "agents", "model": "brand-new-model", "lane": "flex", "backend": "anthropic", "class": "agent",
-        "key": "key-search-1", "client": "curl", "status": "client_gone", "run": run, "tag:feature": "rerank", "miss": "expiry",
-        "prices": '["openai/gpt-5.5@2026-04-01"]',
+        "team": "support", "project": "agents", "model": "brand-new-model", "lane": "flex", "backend": "anthropic",
+        "class": "agent", "key": "key-search-1", "client": "curl", "status": "client_gone", "run": run,
+        "tag:feature": "rerank", "miss": "expiry", "prices": '["openai/gpt-5.5@2026-04-01"]',
     }  # fmt: skip
     for by, value in links.items():
         yield Ask("Calls", f"by {by}", {**_MONTH, "by": by, "is": value})
-    searched = {"a call": call[:-2], "a run": run, "a key": "key-search-1", "a status": "client_gone", "nothing": "no-such-thing"}
+    searched = {
+        "a call": call[:-2], "a run": run, "a key": "key-search-1", "a status": "client_gone", "nothing": "no-such-thing",
+    }  # fmt: skip
     for name, text in searched.items():
         yield Ask("Calls", f"search for {name}", _MONTH, widgets={"search": text})
     yield Ask("Calls", "one call", {**_MONTH, "call": call})

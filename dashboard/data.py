@@ -94,7 +94,7 @@ __all__ = [
 ]  # fmt: skip
 
 KEEP_S = 4
-DAY_US = 86_400_000_000
+DAY_US, HOUR_US = 86_400_000_000, 3_600_000_000
 MEND_US = 2 * DAY_US
 LATEST_MISSES, LATEST_ENTRIES = 5_000, 20_000
 """What reads single entries reads so many of the latest, however large the ledger is."""

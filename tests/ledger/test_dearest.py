@@ -19,6 +19,7 @@ PARTS = (
     Slice(where={"team": "research"}), Slice(where={"team": ["research", "search", "nobody"]}), Slice(where={"team": []}),
     Slice(where={"lane": "flex"}), Slice(where={"lane": ["flex", "standard"], "model": "gpt-5.5"}),
     Slice(where={"team": ["research", "search"], "model": ["smollm2", "gpt-5.5", "none"]}), Slice(where={"lane": "nowhere"}),
+    Slice(where={"team": "research", "project": "agents"}), Slice(where={"project": ["agents", "none"], "lane": "flex"}),
 )
 
 
