@@ -9,7 +9,7 @@ from typing import Any
 from gateway.ledger.sql import Store
 from gateway.status_table import StatusTable
 
-TEAMS = ("search", "support", "research")
+TEAMS, ZONE = ("search", "support", "research"), "Europe/Berlin"
 
 
 def status() -> dict[str, Any]:
@@ -26,7 +26,7 @@ def status() -> dict[str, Any]:
         "policies_loaded_s": time.time() - 7_200, "policy_problems": [],
         "deadlines": [{"team": team, "class": "interactive", "first_token_ms": 800} for team in TEAMS],
         "budgets": [
-            {"team": team, "name": name, "limit_nanos": usd * 10**9, "window": window, "tz": "Europe/Berlin", "scope": scope,
+            {"team": team, "name": name, "limit_nanos": usd * 10**9, "window": window, "tz": ZONE, "scope": scope,
              "held_nanos": 12_000_000}
             for team in TEAMS for name, window, scope, usd in budgets
         ],
