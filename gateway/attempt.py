@@ -29,6 +29,7 @@ from gateway.backends.upstream import (
     incoming,
     read,
     retry_after_s,
+    unlocked,
 )
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
@@ -181,7 +182,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     async def _refused(self, response: Answer, client: Client) -> None:
         status = response.status
         try:
-            body = await read(response, self.stop)
+            body = unlocked(await read(response, self.stop), self.target)
         except (UpstreamError, Stopped):
             body = b""
         if status < 400:

@@ -40,12 +40,36 @@ class Stream:
     async def __aiter__(self) -> AsyncIterator[Delta]:
         try:
             while True:
-                delta = await self._job.out.get()
+                delta = await self.next()
                 yield delta
                 if delta.reason is not None:
                     return
         finally:
             self.abort()
+
+    async def next(self) -> Delta:
+        """The next delta; there is none after one with a reason."""
+        return await self._job.out.get()
+
+    async def pour(self, tell: Callable[[Delta], None]) -> None:
+        """Hand all that is left to `tell`, each delta in the turn of the loop in which it comes: no task wakes for it."""
+        job, ended = self._job, asyncio.get_running_loop().create_future()
+
+        def take(delta: Delta) -> None:
+            if ended.done():
+                return
+            try:
+                tell(delta)
+            except Exception as error:
+                ended.set_exception(error)
+            else:
+                if delta.reason is not None:
+                    ended.set_result(None)
+
+        while not job.out.empty():
+            take(job.out.get_nowait())
+        job.take = take
+        await ended
 
     def abort(self) -> None:
         """End the request now, if it has not ended."""
@@ -59,8 +83,12 @@ class _Job:
     sampler: Sampler
     decoder: StreamDecoder
     loop: asyncio.AbstractEventLoop
-    out: "asyncio.Queue[Delta]"
+    out: "asyncio.Queue[Delta]" = field(default_factory=asyncio.Queue)
     told: Tokens = field(default_factory=Tokens)
+    take: Callable[[Delta], None] = field(init=False)  # on the loop
+
+    def __post_init__(self) -> None:
+        self.take = self.out.put_nowait
 
 
 class Engine:
@@ -94,6 +122,11 @@ class Engine:
             self._wake.notify()
         self._thread.join(timeout=10)
 
+    @property
+    def stopped(self) -> bool:
+        """It takes nothing more: told to, or its thread has failed."""
+        return self._stopping
+
     def submit(self, ask: Ask, name: str) -> Stream:
         """Queue a request from a running event loop, or refuse it."""
         if self._stopping:
@@ -104,7 +137,7 @@ class Engine:
         request = Request(name, list(ask.prompt), ask.most, ask.lane, time.monotonic(), ask.salt, ask.priority)
         if self._draft is not None and ask.lane.speculates:
             request.proposer = self._draft.proposer()
-        job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop(), asyncio.Queue())
+        job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop())
         with self._wake:
             self._inbox.append(job)
             self._wake.notify()
@@ -169,15 +202,20 @@ class Engine:
 
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
-        with torch.inference_mode():
-            while self._settle():
-                works = self.scheduler.plan(time.monotonic())
-                if works:
-                    self._step(works)
-                self._hand_out()
-        for job in list(self._jobs.values()):
-            self._end_early(job, "abort")
-        self._hand_out()
+        try:
+            with torch.inference_mode():
+                while self._settle():
+                    works = self.scheduler.plan(time.monotonic())
+                    if works:
+                        self._step(works)
+                    self._hand_out()
+        except Exception:
+            log.exception("the engine's thread has failed and ends; /health says so")
+        finally:
+            self._stopping = True
+            for job in [*self._jobs.values(), *self._inbox]:
+                self._end_early(job, "abort")
+            self._hand_out()
 
     def _settle(self) -> bool:
         """Take in what came since the last step; sleep while there is nothing to do. False to end."""
@@ -203,7 +241,7 @@ class Engine:
         start = time.monotonic()
         batch = self._batch(works)
         try:
-            logits = self.model.forward(batch, self.storage.cache)
+            logits = self.model.forward(batch, self.storage.cache)[:, : self.tokenizer.size]  # what has no word is not said
             best = logits.numpy().argmax(-1).tolist()  # five times as fast as torch's
         except Exception:
             log.exception("a forward pass failed; its requests end")
@@ -214,7 +252,11 @@ class Engine:
         self.tally.step(works, now - start, self.scheduler.preemptions, self.storage.spill)
         for work in works:
             rows = 1 + len(work.drafts) if work.samples else 0
-            self._finish_work(work, logits[row : row + rows], best[row : row + rows], now)
+            try:
+                self._finish_work(work, logits[row : row + rows], best[row : row + rows], now)
+            except Exception:
+                log.exception("a draw failed; its request ends")
+                self._end_early(self._jobs[work.request], "error")
             row += rows
 
     def _batch(self, works: Sequence[Work]) -> Batch:
@@ -289,7 +331,7 @@ class Engine:
 
 def _put(deltas: Sequence[tuple[_Job, Delta]]) -> None:
     for job, delta in deltas:
-        job.out.put_nowait(delta)
+        job.take(delta)
 
 
 def _settle_future(answer: "asyncio.Future[Any]", found: object) -> None:

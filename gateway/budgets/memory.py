@@ -69,6 +69,7 @@ class MemoryBudgets:
         self._done_before: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, int] = {}
+        self._due_most = _GATES
         self._running: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -84,7 +85,7 @@ class MemoryBudgets:
         if amount_nanos < 0:
             raise ValueError("a hold is never negative")
         for account in accounts:
-            if not self._knows(account):
+            if not self.knows(account):
                 await self._read(account)
         return self.take(accounts, amount_nanos, attempt_id, ttl_us, gates)
 
@@ -165,7 +166,8 @@ class MemoryBudgets:
 
     # the past
 
-    def _knows(self, account: Account) -> bool:
+    def knows(self, account: Account) -> bool:
+        """Whether `take` may be used for it."""
         book = self._books.get(account.id)
         if book is None:
             return False
@@ -236,8 +238,9 @@ class MemoryBudgets:
             self._running[gate.id] = self._running.get(gate.id, 0) + 1
             return
         self._due[gate.id] = max(self._due.get(gate.id, 0), steady) + gate.take_us(gate.units)
-        if len(self._due) > _GATES:
+        if len(self._due) > self._due_most:  # not at each call, however many are still ahead of their time
             self._due = {id: due for id, due in self._due.items() if due > steady}
+            self._due_most = max(_GATES, 2 * len(self._due))
 
     def _settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> Settlement:
         if (done := self._settled(hold.id)) is not None:

@@ -13,7 +13,7 @@ from gateway.core.call import Sketch
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.outcome import Observed
 from gateway.core.part import Part
-from gateway.dialects import errors, facts, openai_tap, openai_usage, splice, sse
+from gateway.dialects import counts, errors, facts, openai_tap, openai_usage, splice, sse
 from gateway.dialects.openai_answer import Encoder as Encoder
 from gateway.dialects.openai_answer import decoder as decoder
 from gateway.dialects.openai_answer import events as events
@@ -101,9 +101,9 @@ def look(body: bytes) -> Observed:
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     return Observed(
         usage=None if raw is None else usage(raw),
-        served_model=document.get("model") or None,
-        served_tier=openai_tap.tier(document, raw),
+        served_model=counts.name(document.get("model")),
+        served_tier=counts.name(openai_tap.tier(document, raw)),
         finish_reason=None if first is None else openai_tap.FINISH.get(first.get("finish_reason") or "", "stop"),
-        response_id=document.get("id") or None,
+        response_id=counts.name(document.get("id")),
         error=openai_tap.error_text(document) if document.get("error") else None,
     )

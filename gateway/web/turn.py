@@ -61,7 +61,7 @@ class Turn(Client):
     def head_came(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
         """The head is there."""
         try:
-            self._visit = self._front.enter(self.path, "POST", headers)
+            self._visit = self._front.enter(self.path, "POST", headers, self.protocol.peer)
         except GatewayError as error:
             self._refuse(error)
             return
@@ -71,7 +71,7 @@ class Turn(Client):
     def head_known(self, head: Head, body_bytes: int) -> None:
         """The same head as before is there."""
         try:
-            self._visit = self._front.enter_again(self.path, head, body_bytes)
+            self._visit = self._front.enter_again(self.path, head, body_bytes, self.protocol.peer)
         except GatewayError as error:
             self._refuse(error)
 
@@ -141,8 +141,8 @@ class Turn(Client):
     # the answer
 
     def begin(self, status: int, headers: Headers) -> None:
-        self.started = True
         self._head = self._lines(status, headers) + b"transfer-encoding: chunked\r\n\r\n"
+        self.started = True
 
     def write(self, data: bytes) -> bool:
         if self.gone or not data:
@@ -177,11 +177,11 @@ class Turn(Client):
     def _respond(self, status: int, headers: Headers, body: bytes) -> None:
         if self.ended:
             return
-        self.started = self.ended = True
         if not self._whole:
             self.keep_alive = False
+        head = self._lines(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
+        self.started = self.ended = True  # not before: where there can be no such head, the client still gets another answer
         if not self.gone:
-            head = self._lines(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
             transport = self.protocol.transport
             if len(body) < 65_536:
                 transport.write(head + body)

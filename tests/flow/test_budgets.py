@@ -212,3 +212,24 @@ def test_a_run_that_spends_too_fast_is_slowed_down(start: Start, site: Site) -> 
         answer = process.chat({**body, "n": n})
         assert (answer.status_code, n) == (status, n)
         assert status == 200 or answer.json()["error"]["param"] == "n"
+
+
+def test_an_agent_that_goes_in_circles_is_stopped(start: Start, site: Site) -> None:
+    """By one and the same prompt, whatever else is in the request; other prompts and other runs go on, at every replica alike."""
+    site.says(whole(chat_answer()))
+    policy = {"limits": {"rates": [{"name": "circles", "scope": "run", "same_prompt_per_minute": 3}]}}
+    one, two = start(policy), start(policy)
+    mine = {"x-tollway-run": "circles"}
+
+    def ask(process: Process, text: str, run: dict[str, str] = mine, **fields: Any) -> Any:
+        return process.chat(chat_body(site.model, text, **fields), headers=run)
+
+    assert [ask(process, "again", max_tokens=n + 1).status_code for n, process in enumerate([one, two, one])] == [200] * 3
+    for process in (one, two):
+        refused = ask(process, "again", temperature=0.1)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "same_prompt")
+        assert refused.headers["x-should-retry"] == "false"
+        assert 0 < int(refused.headers["retry-after"]) <= 60
+        assert ask(process, "something else").status_code == 200
+        assert ask(process, "again", {"x-tollway-run": "other"}).status_code == 200
+        assert ask(process, "again", {}).status_code == 200
