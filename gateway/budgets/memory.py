@@ -85,7 +85,7 @@ class MemoryBudgets:
         if amount_nanos < 0:
             raise ValueError("a hold is never negative")
         for account in accounts:
-            if not self._knows(account):
+            if not self.knows(account):
                 await self._read(account)
         return self.take(accounts, amount_nanos, attempt_id, ttl_us, gates)
 
@@ -166,7 +166,8 @@ class MemoryBudgets:
 
     # the past
 
-    def _knows(self, account: Account) -> bool:
+    def knows(self, account: Account) -> bool:
+        """Whether `take` may be used for it."""
         book = self._books.get(account.id)
         if book is None:
             return False
