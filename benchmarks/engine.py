@@ -31,7 +31,7 @@ from rich.table import Table
 _MODEL = "smollm2-135m-instruct"
 _ROOT = Path(__file__).parent.parent
 _VOCABULARY, _CHANCE = 40_000, random.Random(7)
-_REPEATS = 3  # a round of eight at once, with the server and without: a difference of some percent takes more tries than a ratio
+_REPEATS = 3  # of eight at once, with the server and without: a difference of some percent takes more tries than a ratio
 _GAP = "p99 gap beside a long prompt / (chunk + 2 steps)"
 _TF, _TF32, _CPP, _BARE = "transformers bf16", "transformers fp32", "llama.cpp", "bare"
 COPY = "Repeat this file word for word.\n" + "".join(
@@ -149,13 +149,14 @@ def _told(asked: float, parts: Sequence[tuple[float, bytes]]) -> Told:
 
 
 def decode(url: str, count: int, tokens: int) -> float:
-    """Tokens per second of `count` answers at once, prompts of 128 cached before; the time all of them run counts."""
+    """Tokens per second of `count` answers at once, prompts of 128 cached before; the time in which all of them run counts."""
     prompts = [_ids(128) for _ in range(count)]
     for prompt in prompts:
         ask(url, prompt, 1)
     told = at_once(url, [Asked(prompt, tokens) for prompt in prompts])
     start, end = max(t.times[0] for t in told), min(t.times[-1] for t in told)
-    return sum(sum(start < at <= end for at in t.times) for t in told) / (end - start)
+    together = [[at for at in t.times if start <= at <= end] for t in told]
+    return sum((len(times) - 1) / (times[-1] - times[0]) for times in together)  # each from a token of its own to another
 
 
 def ours(url: str, figures: Figures, only: str) -> None:
