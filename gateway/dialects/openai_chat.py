@@ -6,7 +6,9 @@ popular client hand on an empty event. Usage comes in a stream only if `stream_o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.core.call import Sketch
@@ -93,8 +95,44 @@ def _wants_usage(body: bytes, places: splice.Spans) -> bool:
         raise BadRequest("stream_options.include_usage must be true or false.", param="stream_options") from None
 
 
+class _Choice(msgspec.Struct, gc=False):
+    finish_reason: str | None = None
+    usage: None = None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    """A whole answer as nearly all are; what is said in it is skipped."""
+
+    choices: list[_Choice]
+    usage: dict[str, Any]
+    id: str | None = None
+    model: str | None = None
+    service_tier: str | None = None
+    error: None = None
+
+
+_usual = msgspec.json.Decoder(_Answer).decode
+
+
 def look(body: bytes) -> Observed:
     """What a whole answer says of itself. Raises Malformed."""
+    try:
+        answer = _usual(body) if body.isascii() else None
+    except msgspec.MsgspecError:
+        answer = None
+    if answer is None:
+        return _look(body)
+    raw, choices = answer.usage, answer.choices
+    tier = answer.service_tier or (openai_tap.tier({}, raw) if "service_tier" in raw else None)
+    return Observed(
+        usage=usage(raw), served_model=answer.model or None, served_tier=tier,
+        finish_reason=openai_tap.FINISH.get(choices[0].finish_reason or "", "stop") if choices else None,
+        response_id=answer.id or None,
+    )  # fmt: skip
+
+
+def _look(body: bytes) -> Observed:
+    """The same of any answer."""
     document = document_of(body)
     raw = openai_usage.find(document)
     choices = document.get("choices")

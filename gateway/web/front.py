@@ -137,29 +137,24 @@ class Front:
     async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
         """Answers a call that has its place through `client`, whatever happens."""
         try:
-            await self._serve(visit, body, client)
+            if client.gone:
+                raise ClientGone
+            headers = visit.head.headers
+            if "content-encoding" in headers:
+                body = inflate(body, headers["content-encoding"].strip().lower(), self.max_body_bytes)
+            if not body:
+                raise _absent()
+            if len(body) > LONG_BYTES:
+                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
+            else:
+                sketch = dialects.read(visit.dialect, body)
+            serve = self._servers.count if visit.path == COUNTED else self._servers.call
+            await serve(_call(visit, body, sketch), client)
         except Exception as error:
             await self.refuse(visit.dialect, client, error)
         finally:
             client.close()
             self._servers.admission.leave()
-
-    async def _serve(self, visit: Visit, body: bytes, client: Client) -> None:
-        if client.gone:
-            raise ClientGone
-        headers = visit.head.headers
-        if "content-encoding" in headers:
-            body = inflate(body, headers["content-encoding"].strip().lower(), self.max_body_bytes)
-        if not body:
-            error = BadRequest("the request has no body; send a JSON object")
-            error.code = "invalid_json"
-            raise error
-        if len(body) > LONG_BYTES:
-            sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
-        else:
-            sketch = dialects.read(visit.dialect, body)
-        serve = self._servers.count if visit.path == COUNTED else self._servers.call
-        await serve(_call(visit, body, sketch), client)
 
     def turned_away(self, dialect: str, error: Overloaded) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """What a call is told for which there is no time: status, headers, body."""
@@ -223,6 +218,12 @@ def _turned_away(dialect: str, text: str, retry_after_s: float | None) -> tuple[
     """Made once: of all answers this one has to cost the least."""
     error = Overloaded(text, retry_after_s=retry_after_s)
     return error.status, error_headers(error), dialects.render_error(dialect, error)
+
+
+def _absent() -> BadRequest:
+    error = BadRequest("the request has no body; send a JSON object")
+    error.code = "invalid_json"
+    return error
 
 
 def _peer(scope: MutableMapping[str, Any]) -> str:
