@@ -183,7 +183,13 @@ class Booking(msgspec.Struct, kw_only=True):
             status="orphaned",
             tokens=TokenUsage(uncached=plan.prompt_tokens),
             tokens_from="estimate",
+            held_nanos=self._held,
         )
+
+    @property
+    def _held(self) -> int | None:
+        """What budgets count if no cost is told."""
+        return self.hold.amount_nanos if self.hold is not None and self.hold.slots else None
 
     def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
         observed, target, tokens = outcome.observed, self.target, metered.tokens
@@ -212,6 +218,7 @@ class Booking(msgspec.Struct, kw_only=True):
             tokens=tokens,
             tokens_from=metered.source,
             cost_nanos=cost,
+            held_nanos=self._held if cost is None and not observed.pending else None,
             uncached_cost_nanos=uncached_cost,
             price_rows=rows,
         )

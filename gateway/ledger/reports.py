@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from sqlalchemy import Select, func, literal_column, or_, select, true
+from sqlalchemy import Select, case, func, literal_column, or_, select, true
 
 from gateway.core.money import usd
 from gateway.ledger import Entry, calls, dearest, latency, latest, lines, misses, replay, rolled, savings
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
-from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
+from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, UNPRICED, Row, Sums
 from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Moment, Reader, reader
 from gateway.ledger.registers import MEMBERSHIPS, USERS
@@ -176,17 +176,20 @@ class Reports:
         return {"rows": [{"key": row.key[0], **_brief(row)} for row in rows], "total": _brief(sums.total)}
 
     def spent(self, part: Slice, without: Sequence[str] = ()) -> int:
-        """Nano-dollars of a slice's entries; attempts named in `without`, and corrections of them, are left out."""
+        """Nano-dollars of a slice's entries, what was held where a cost is not known; attempts named in `without`, and
+        corrections of them, are left out."""
+        held = part.apply(select(func.sum(C.held_nanos).label("nanos"))).where(C.held_nanos.is_not(None), UNPRICED)
         query = part.apply(select(func.sum(C.cost_nanos).label("nanos")))
         for start in range(0, len(without), _IDS):
             some = without[start : start + _IDS]
+            held = held.where(C.id.not_in(some))
             query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
-        return int(self._reader.read(query)[0][0]["nanos"] or 0)
+        return sum(int(self._reader.read(sums)[0][0]["nanos"] or 0) for sums in (query, held))
 
     def spent_each(self, part: Slice) -> dict[str, int]:
-        """Nano-dollars of each attempt of a slice, corrections included, as far as costs are known."""
-        id = func.coalesce(C.corrects, C.id).label("attempt_id")
-        query = part.apply(select(id, func.sum(C.cost_nanos).label("nanos"))).group_by(id)
+        """Nano-dollars of each attempt of a slice, corrections included; what was held where a cost is not known."""
+        id, held = func.coalesce(C.corrects, C.id).label("attempt_id"), case((IS_ATTEMPT, C.held_nanos))
+        query = part.apply(select(id, func.coalesce(func.sum(C.cost_nanos), func.max(held)).label("nanos"))).group_by(id)
         return {row["attempt_id"]: int(row["nanos"]) for row in self._reader.read(query)[0] if row["nanos"] is not None}
 
     def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:

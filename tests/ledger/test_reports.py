@@ -202,6 +202,21 @@ def test_what_an_attempt_cost_is_with_its_corrections(ledger: Any) -> None:
     assert report.costs(["a", "b", "d", "e"]) == {"a": 7, "b": None, "d": 9}
 
 
+def test_budgets_count_what_was_held_until_a_cost_is_known(ledger: Any) -> None:
+    """Unknown is not free, also after a restart; the correction that tells the cost takes its place, whenever it was booked."""
+    unknown = {"cost_nanos": None, "uncached_cost_nanos": None, "held_nanos": 100}
+    report = ledger(
+        entry(id="a", **unknown), entry(id="b", call_id="c-2", **unknown),
+        entry(id="b-late", call_id="c-2", kind="correction", corrects="b", cost_nanos=7, held_nanos=100, at_us=NOON + 50),
+        entry(id="c", call_id="c-3", cost_nanos=9), entry(id="d", call_id="c-4", cost_nanos=None, uncached_cost_nanos=None),
+    )
+    assert report.spent(Slice()) == 116
+    assert report.spent(Slice(until_us=NOON + 50)) == 109
+    assert report.spent(Slice(), ["a"]) == 16
+    assert report.spent_each(Slice()) == {"a": 100, "b": 7, "c": 9}
+    assert report.spend().total.cost_nanos == 16            # a report shows what is known
+
+
 def test_calls_are_listed_newest_first_and_found_by_what_one_knows(ledger: Any) -> None:
     report = ledger(
         entry(id="a-1", call_id="c-1", at_us=NOON), entry(id="a-2", call_id="c-1", attempt=2, at_us=NOON + 9),
