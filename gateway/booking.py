@@ -163,6 +163,7 @@ class Booking(msgspec.Struct, kw_only=True):
             project=tenant.project,
             key_id=tenant.key_id,
             client=call.client,
+            session=plan.chain.session or None,
             run=call.run,
             parent_run=call.parent_run,
             subgoal=call.subgoal,
@@ -237,7 +238,7 @@ class Booking(msgspec.Struct, kw_only=True):
             )  # fmt: skip
             via.fleet.answered(target.key)
             if via.learnt is not None:
-                place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model)
+                place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model, entry.session)
                 via.traffic.turns.answered(place, entry.at_us / 1e6 + entry.total_ms / 1e3, self.plan.prompt_tokens)
             if learnt:
                 via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)

@@ -27,6 +27,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project: str | None = None
     key_id: str
     client: str = ""
+    session: str | None = None
+    """The conversation: a digest of how it begins, the same in all its turns."""
     run: str | None = None
     parent_run: str | None = None
     subgoal: str | None = None

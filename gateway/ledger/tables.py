@@ -59,6 +59,7 @@ class LedgerRow(Tables, table=True):
     project: str | None
     key_id: str
     client: str
+    session: str | None = Field(default=None)
     run: str | None = Field(index=True)
     parent_run: str | None
     subgoal: str | None
