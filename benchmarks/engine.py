@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import selectors
+import socket
 import subprocess
 import sys
 import threading
@@ -29,7 +31,6 @@ from rich.table import Table
 _MODEL = "smollm2-135m-instruct"
 _ROOT = Path(__file__).parent.parent
 _VOCABULARY, _CHANCE = 40_000, random.Random(7)
-_CLIENT = httpx.Client(timeout=600)  # one for all: to make one takes as long as a short prompt
 _GAP = "p99 gap beside a long prompt / (chunk + 2 steps)"
 _TF, _TF32, _CPP, _BARE = "transformers bf16", "transformers fp32", "llama.cpp", "bare"
 COPY = "Repeat this file word for word.\n" + "".join(
@@ -86,43 +87,64 @@ class Told:
         return int(self.usage["prompt_tokens_details"]["cached_tokens"])
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A completion of ids, or a chat of text, to be streamed."""
+
+    prompt: Sequence[int] | str
+    tokens: int
+    tier: str = "default"
+
+    def request(self, address: str) -> bytes:
+        """The bytes to send."""
+        body: dict[str, Any] = {
+            "model": _MODEL, "max_tokens": self.tokens, "stream": True, "ignore_eos": True, "service_tier": self.tier,
+            "stream_options": {"include_usage": True},
+        }  # fmt: skip
+        if isinstance(self.prompt, str):
+            path = "/v1/chat/completions"
+            body["messages"] = [{"role": "user", "content": self.prompt}]
+        else:
+            path = "/v1/completions"
+            body["prompt"] = list(self.prompt)
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
+        return head.encode() + data
+
+
 def ask(url: str, prompt: Sequence[int] | str, tokens: int, tier: str = "default") -> Told:
-    """Stream a completion of ids, or a chat of text."""
-    body: dict[str, Any] = {
-        "model": _MODEL, "max_tokens": tokens, "stream": True, "ignore_eos": True, "service_tier": tier, "logprobs": None,
-        "stream_options": {"include_usage": True},
-    }  # fmt: skip
-    if isinstance(prompt, str):
-        path = "/v1/chat/completions"
-        body["messages"] = [{"role": "user", "content": prompt}]
-    else:
-        path = "/v1/completions"
-        body["prompt"] = list(prompt)
-    asked, times = time.perf_counter(), list[float]()
-    with _CLIENT.stream("POST", url + path, json=body) as answer:
-        if answer.status_code != 200:
-            raise click.ClickException(f"{path} answered {answer.status_code}: {answer.read()[:300]!r}")
-        last = b""
-        for part in answer.iter_raw():  # cheap: on a small machine the reader takes from the engine's time
-            times += [time.perf_counter()] * part.count(b"data: {")
-            last = last[-2_000:] + part
-    usage = json.loads(last[last.rindex(b'"usage":{') + 8 :].partition(b"}}")[0] + b"}}")
+    """Stream one answer."""
+    return at_once(url, [Asked(prompt, tokens, tier)])[0]
+
+
+def at_once(url: str, asked: Sequence[Asked]) -> list[Told]:
+    """Stream all answers at once. One thread reads bare sockets: on a small machine the reader takes from the engine's time."""
+    address = url.removeprefix("http://")
+    host, port = address.rsplit(":", 1)
+    requests = [each.request(address) for each in asked]
+    arrived: list[list[tuple[float, bytes]]] = [[] for _ in asked]
+    with selectors.DefaultSelector() as selector, ExitStack() as stack:
+        began = time.perf_counter()
+        for index, request in enumerate(requests):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), 600))
+            connection.sendall(request)
+            selector.register(connection, selectors.EVENT_READ, index)
+        while selector.get_map():
+            for key, _ in selector.select():
+                part = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                arrived[key.data].append((time.perf_counter(), part))
+                if not part:
+                    selector.unregister(key.fileobj)
+    return [_told(began, parts) for parts in arrived]
+
+
+def _told(asked: float, parts: Sequence[tuple[float, bytes]]) -> Told:
+    whole = b"".join(part for _, part in parts)
+    if b" 200 " not in whole[:16]:
+        raise click.ClickException(f"the engine answered {whole[:300]!r}")
+    times = [at for at, part in parts for _ in range(part.count(b"data: {"))]
+    usage = json.loads(whole[whole.rindex(b'"usage":{') + 8 :].partition(b"}}")[0] + b"}}")
     return Told(asked, tuple(times[:-1]), usage)
-
-
-def at_once(calls: Sequence[Callable[[], Told]]) -> list[Told]:
-    """Run all calls in threads of their own."""
-    found: list[Told | None] = [None] * len(calls)
-
-    def run(index: int) -> None:
-        found[index] = calls[index]()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [told for told in found if told is not None]
 
 
 def decode(url: str, count: int, tokens: int) -> float:
@@ -130,7 +152,7 @@ def decode(url: str, count: int, tokens: int) -> float:
     prompts = [_ids(128) for _ in range(count)]
     for prompt in prompts:
         ask(url, prompt, 1)
-    told = at_once([lambda prompt=prompt: ask(url, prompt, tokens) for prompt in prompts])  # type: ignore[misc]
+    told = at_once(url, [Asked(prompt, tokens) for prompt in prompts])
     start, end = max(t.times[0] for t in told), min(t.times[-1] for t in told)
     return sum(sum(start < at <= end for at in t.times) for t in told) / (end - start)
 
@@ -167,9 +189,7 @@ def gap(url: str, figures: Figures) -> None:
     prompts = [_ids(64) for _ in range(4)]
     for prompt in prompts:
         ask(url, prompt, 1)
-    runner = threading.Thread(
-        target=lambda: told.extend(at_once([lambda p=p: ask(url, p, 300) for p in prompts]))  # type: ignore[misc]
-    )
+    runner = threading.Thread(target=lambda: told.extend(at_once(url, [Asked(prompt, 300) for prompt in prompts])))
     runner.start()
     time.sleep(0.5)
     long = ask(url, _ids(2048), 1)

@@ -68,6 +68,8 @@ class KeyTable:
             if row is None:
                 return None
             old = KeyRecord(**row)
+            if isinstance(narrowed := fields.get("limits"), Mapping):  # of them too, what is not named stays
+                fields = {**fields, "limits": {**(old.limits or {}), **narrowed}}
             if action == "key.revoke" and old.revoked_us is not None:
                 return old
             new = replace(old, **fields, changed_us=_now_us())

@@ -102,6 +102,11 @@ def run(config: Settings, host: str, port: int, demo_team: str | None, workers: 
             f"listening on {host} opens the gateway to the network: give it an admin key of your own first, "
             "`admin_key: env:NAME` or `file:PATH` in the settings"
         )
+    if demo_team is None and not (_is_loopback(host) or config.proxies or config.plain_http):
+        raise CannotServe(
+            f"listening on {host} would let keys and prompts travel unencrypted: name what speaks TLS in front of the gateway, "
+            "`proxies: [ADDRESS, ...]` in the settings, or say `plain_http: true` if that is as it should be"
+        )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # memory holds keys and prompts: a crash must not write them to a disk
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

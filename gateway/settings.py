@@ -19,6 +19,7 @@ from router_policies import strict_yaml
 
 DEFAULT = Path("tollway.yaml")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
+_PLACEHOLDERS = frozenset({"changeme", "change-me", "change_me", "secret", "password", "pepper", "default", "tollway"})
 
 
 class SettingsError(Exception):
@@ -45,6 +46,8 @@ class Settings(BaseModel):
     clickhouse_url: Secret | None
     admin_key: Secret | None
     key_pepper: Secret | None = None
+    proxies: tuple[str, ...] = ()
+    plain_http: bool = False
     login: LoginSettings = Field(default_factory=LoginSettings)
     alerts: AlertSettings = Field(default_factory=AlertSettings)
     alert_secrets: Mapping[str, Secret] = Field(default_factory=dict)
@@ -124,7 +127,9 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         clickhouse_url=None if file.clickhouse_url is None else _secret(file.clickhouse_url, "clickhouse_url", folder, env),
         organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),
-        key_pepper=None if file.key_pepper is None else _secret(file.key_pepper, "key_pepper", folder, env),
+        key_pepper=None if file.key_pepper is None else _pepper(file.key_pepper, folder, env),
+        proxies=tuple(file.proxies),
+        plain_http=file.plain_http,
         login=file.login,
         alerts=file.alerts,
         alert_secrets=_alert_secrets(file, folder, env),
@@ -148,6 +153,13 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         memory_max_mib=file.memory_max_mib,
         log_level=file.log_level,
     )
+
+
+def _pepper(reference: str, folder: Path, env: Mapping[str, str]) -> Secret:
+    pepper = _secret(reference, "key_pepper", folder, env)
+    if pepper.reveal().lower() in _PLACEHOLDERS:
+        raise SettingsError(f"key_pepper: {reference} holds a placeholder; put a long random text there")
+    return pepper
 
 
 def _alert_secrets(file: File, folder: Path, env: Mapping[str, str]) -> dict[str, Secret]:

@@ -284,6 +284,14 @@ class File(_Part):
     key_pepper: Reference | None = Field(
         None, description="secret under which keys are kept, the same for all replicas of a database; default: DATA/keys/pepper"
     )
+    proxies: list[Annotated[str, AfterValidator(_network)]] = Field(
+        default_factory=list,
+        description="addresses of the proxies or balancers in front, which speak TLS and set X-Forwarded-For; from any other "
+        "address that header is not read",
+    )
+    plain_http: bool = Field(
+        False, description="listen to the network without TLS in front all the same: keys and prompts travel unencrypted"
+    )
     login: LoginSettings = Field(default_factory=LoginSettings)
     alerts: AlertSettings = Field(default_factory=AlertSettings)
     queue: QueueSettings | None = Field(

@@ -5,6 +5,7 @@ Worked out once for each payer of each version of a policy; a call then looks th
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, cast
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
@@ -16,6 +17,8 @@ from router_policies.rules import Policy, Rate
 
 _STEADY = frozenset({"team", "project", "key", "user"})
 """Scopes that follow from the key alone."""
+_OF_CALLS = frozenset({"requests", "same"})
+"""Kinds of gates that count calls, not attempts."""
 _MOST = 65_536
 
 
@@ -67,8 +70,8 @@ class Stands:
             if found is None:
                 _bound(self._gates)
                 found = self._gates[key] = _made(rate, payer.team, owner)
-            gates += [gate for gate in found if first or gate.kind != "requests"]
-        return tuple([gate._replace(units=max(tokens, 1)) if gate.kind == "tokens" else gate for gate in gates])
+            gates += [gate for gate in found if first or gate.kind not in _OF_CALLS]
+        return tuple([_for(gate, call, tokens) for gate in gates if gate.kind != "same" or call.sketch.parts])
 
     def _rules_of(self, policy: Policy) -> tuple[tuple[BudgetRule, ...], bool]:
         found = self._rules.get(policy.version)
@@ -110,6 +113,16 @@ def _of(rules: tuple[BudgetRule, ...], payer: Payer) -> tuple[Account, ...]:
     return tuple([account for account in found if account is not None])
 
 
+def _for(gate: Gate, call: Call, tokens: int) -> Gate:
+    """The gate as it stands before this call."""
+    if gate.kind == "tokens":
+        return gate._replace(units=max(tokens, 1))
+    if gate.kind == "same":
+        names = b"".join([part.block.name.to_bytes(8) for part in call.sketch.parts])
+        return gate._replace(id=f"{gate.id}/{blake2b(names, digest_size=8).hexdigest()}")
+    return gate
+
+
 def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:
     whose = owner.lstrip("/").replace(":", " ", 1)
     who = f"team {team}, {whose}," if whose else f"team {team}"
@@ -120,6 +133,7 @@ def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:
         ("tokens", rate.tokens_per_minute, "may use {} tokens a minute"),
         ("concurrent", rate.concurrent, "may have {} calls under way at once"),
         ("spend", None if spend is None else nanos(spend), f"may spend {spend} USD a minute"),
+        ("same", rate.same_prompt_per_minute, "may send one and the same prompt {} times a minute; does it run in circles?"),
     )
     return tuple([
         Gate(f"{team}/{of}{kind}{owner}", kind, limit, int(kind != "spend"), f"{who} {says.format(limit)}")  # type: ignore[arg-type]

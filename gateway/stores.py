@@ -12,6 +12,7 @@ from functools import partial
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.access.keys import KeyRing
+from gateway.access.origins import Origins
 from gateway.access.people import Person
 from gateway.alerts.watch import AlertWatch
 from gateway.budgets import Budgets
@@ -90,7 +91,7 @@ async def stores_of_house(
     settings: Settings, pepper: bytes, policies: PolicyStore, seat: Seat
 ) -> AsyncIterator[Stores]:
     async with seat.house() as house:
-        ring = seat.worker.ring = KeyRing(pepper, await house.keys.load())
+        ring = seat.worker.ring = KeyRing(pepper, await house.keys.load(), origins_of(settings))
         remembered_keys(settings).restore(ring)
         ring.stale = await house.keys_stale()
         journal = Journal(settings.data / "journal", settings.durability, _room(settings))
@@ -121,7 +122,7 @@ async def _database(
     """The one writing connection, its schema brought up to date, first keys made, and who looks after it."""
     there = await schema_there(settings)
     store = Store(settings.database_url)
-    table, ring = KeyTable(store), KeyRing(pepper)
+    table, ring = KeyTable(store), KeyRing(pepper, origins=origins_of(settings))
     coming = None
     try:
         if there:
@@ -192,6 +193,10 @@ async def _come_back(settings: Settings, table: KeyTable, ring: KeyRing, demo_te
                 return
         except (SQLAlchemyError, OSError, SchemaError, ValueError) as error:
             _log.error("the database is not as it should be: %s", error)
+
+
+def origins_of(settings: Settings) -> Origins:
+    return Origins(settings.proxies, plain_http=settings.plain_http)
 
 
 def remembered_keys(settings: Settings) -> Remembered:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,7 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.ledger.rollups import Roller
 
 EVERY_S = 15.0
-_BREATH_S = 0.02
+_BREATH_S, _BREATHS = 0.02, 4.0
+"""After each step of the roll-ups so long a rest, and so many times as long as the step took: calls that come in the
+meantime shall not notice."""
 _log = logging.getLogger("tollway.upkeep")
 
 Job = Callable[[], Awaitable[None]]
@@ -58,8 +61,10 @@ class Upkeep:
             _log.warning("the roll-ups do not fit the ledger and are made again; until then reports take longer")
             await self._roller.reset()
         self._checked = True
+        began_s = time.monotonic()
         while (await self._roller.step()).left and not self._closing:
-            await self._pause(_BREATH_S)
+            await self._pause(max(_BREATH_S, _BREATHS * (time.monotonic() - began_s)))
+            began_s = time.monotonic()
 
     async def _run(self) -> None:
         while not self._closing:

@@ -6,41 +6,111 @@ and the two renderings only differ in the wrapping.
 
 import time
 import uuid
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+import orjson
 
 from inference.ask import Delta, Usage
 from inference.chat import ChatRequest
+from inference.parameters import Requested
 from inference.sampling import Logprob
 from inference.tokenizer import Tokenizer
 from inference.tools import CallFinder, ToolCall
 
 Json = dict[str, Any]
+_MARK = "\0"
 
 
 @dataclass(slots=True)
-class Teller:
-    """One answer: its id and head, and what has been told of it so far."""
+class Teller(ABC):
+    """One answer: its id and head, and what has been told of it so far, as chunks of a stream or as one body."""
 
-    request: ChatRequest
+    request: Requested
     model: str
     fingerprint: str
     tokenizer: Tokenizer
-    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    id: str = field(init=False)
     created: int = field(default_factory=lambda: int(time.time()))
+    _around: tuple[bytes, bytes] = field(init=False)
+    kind: ClassVar[str]  # of a chunk
+    prefix: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
+        before, after = frame(self.text_chunk(_MARK)).split(orjson.dumps(_MARK))
+        self._around = before, after
+
+    def frames(self, delta: Delta) -> bytes:
+        """A delta as server-sent events. Most are nothing but text: of those only the text is put together anew."""
+        if delta.reason is not None or delta.logprobs or not self.plain:
+            return b"".join(map(frame, self.chunks(delta)))
+        return self._around[0] + orjson.dumps(delta.text) + self._around[1] if delta.text else b""
+
+    @property
+    def plain(self) -> bool:
+        """Text is told as it comes."""
+        return True
+
+    def opening(self) -> Iterable[Json]:
+        """What comes before the first delta."""
+        return ()
+
+    @abstractmethod
+    def text_chunk(self, text: str) -> Json:
+        """The chunk that tells some text and nothing else."""
+
+    @abstractmethod
+    def chunks(self, delta: Delta) -> Iterator[Json]:
+        """The chunks for one delta, with finish and usage at the end."""
+
+    @abstractmethod
+    def add(self, delta: Delta) -> None:
+        """Take a delta in without telling it yet."""
+
+    @abstractmethod
+    def body(self, delta: Delta) -> Json:
+        """The whole answer; call after all deltas went through `add`, with the last one."""
+
+    def head(self, kind: str) -> Json:
+        """What every chunk and body begins with."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "service_tier": self.request.ask.lane.tier,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+@dataclass(slots=True)
+class ChatTeller(Teller):
+    """An answer in a chat: a message, calls, a finish."""
+
+    request: ChatRequest
     _finder: CallFinder = field(default_factory=CallFinder)
     _text: str = ""
     _content: str = ""
     _calls: list[Json] = field(default_factory=list)
     _logprobs: list[Json] = field(default_factory=list)
+    kind: ClassVar[str] = "chat.completion.chunk"
+    prefix: ClassVar[str] = "chatcmpl"
+
+    @property
+    def plain(self) -> bool:
+        return self.request.forced is None and not self.request.finds_calls
 
     def opening(self) -> list[Json]:
         """The first chunk: the role."""
         return [self._chunk({"role": "assistant", "content": "", "refusal": None})]
 
+    def text_chunk(self, text: str) -> Json:
+        return self._chunk({"content": text})
+
     def chunks(self, delta: Delta) -> Iterator[Json]:
-        """The chunks for one delta, with finish and usage at the end."""
         entries = [_entry(logprob, self.tokenizer) for logprob in delta.logprobs]
         for piece in self._pieces(delta):
             yield self._chunk(piece, logprobs=entries)
@@ -50,10 +120,9 @@ class Teller:
         if delta.reason is not None:
             yield self._chunk({}, finish=self._finish(delta.reason))
             if self.request.include_usage:
-                yield self._head("chat.completion.chunk") | {"choices": [], "usage": usage_json(delta.usage)}
+                yield self.head(self.kind) | {"choices": [], "usage": usage_json(delta.usage)}
 
     def body(self, delta: Delta) -> Json:
-        """The whole answer; call after all deltas went through `add`, with the last one."""
         message: Json = {"role": "assistant", "content": self._content or None, "refusal": None}
         if self._calls:
             message["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in self._calls]
@@ -65,10 +134,9 @@ class Teller:
             "logprobs": {"content": self._logprobs, "refusal": None} if self._wants_logprobs else None,
             "finish_reason": self._finish(delta.reason or "stop"),
         }
-        return self._head("chat.completion") | {"choices": [choice], "usage": usage_json(delta.usage)}
+        return self.head("chat.completion") | {"choices": [choice], "usage": usage_json(delta.usage)}
 
     def add(self, delta: Delta) -> None:
-        """Take a delta in without telling it yet."""
         self._logprobs += [_entry(logprob, self.tokenizer) for logprob in delta.logprobs]
         for _ in self._pieces(delta):
             pass
@@ -111,18 +179,13 @@ class Teller:
     def _chunk(self, delta: Json, *, finish: str | None = None, logprobs: list[Json] | None = None) -> Json:
         told = {"content": logprobs, "refusal": None} if logprobs else None
         choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
-        chunk = self._head("chat.completion.chunk") | {"choices": [choice]}
+        chunk = self.head(self.kind) | {"choices": [choice]}
         return chunk | {"usage": None} if self.request.include_usage else chunk
 
-    def _head(self, kind: str) -> Json:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "service_tier": self.request.ask.lane.tier,
-            "system_fingerprint": self.fingerprint,
-        }
+
+def frame(event: Json) -> bytes:
+    """One server-sent event."""
+    return b"data: " + orjson.dumps(event) + b"\n\n"
 
 
 def usage_json(usage: Usage) -> Json:

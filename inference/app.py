@@ -14,19 +14,21 @@ from typing import Any
 
 import msgspec
 import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from inference.answer import Teller
+from inference.answer import ChatTeller, Teller, frame
 from inference.ask import Delta, QueueFull, Stopped
 from inference.blocks import BLOCK, AllBlocksCleared, BlockPool, BlockStored, Event
 from inference.chat import encode_prompt, read_chat
 from inference.completions import CompletionTeller, read_completion
 from inference.engine import Engine, Stream
-from inference.parameters import ApiError, bad
+from inference.parameters import ApiError, Requested, bad
 from inference.scheduler import FAST, STANDARD
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Write = Callable[[bytes], None]
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,22 @@ _EVENTS_EVERY_S = 0.05
 _EVENTS_A_WRITE = 500
 _SILENT_S = 15.0
 _JSON = (b"content-type", b"application/json")
+WRITE = "tollway.write"
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's, with an extension: writes a piece of an answer that has begun, without a coroutine for it.
+
+    What a slow reader leaves lies in the transport: an answer is no longer than the context.
+    """
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {WRITE: self._write}  # type: ignore[dict-item]
+
+    def _write(self, data: bytes) -> None:
+        if data and not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +72,8 @@ class App:
     def __init__(self, served: Served) -> None:
         self.served, self.engine = served, served.engine
         self._routes: dict[tuple[str, str], Handler] = {
-            ("POST", "/v1/chat/completions"): self._chat,
-            ("POST", "/v1/completions"): self._complete,
+            ("POST", "/v1/chat/completions"): partial(self._generate, read_chat, ChatTeller),
+            ("POST", "/v1/completions"): partial(self._generate, read_completion, CompletionTeller),
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/reset_prefix_cache"): self._reset,
             ("GET", "/v1/models"): self._models,
@@ -83,28 +101,21 @@ class App:
             headers = [(b"retry-after", str(error.retry_after).encode())] if error.retry_after else []
             await _reply(send, error.status, error.body(), headers)
 
-    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._body(receive)
-        request = await asyncio.to_thread(read_chat, body, self.engine.tokenizer, self.engine.context)
-        served = self.served
-        await self._answer(Teller(request, served.name, served.fingerprint, self.engine.tokenizer), receive, send)
-
-    async def _complete(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._body(receive)
-        request = await asyncio.to_thread(read_completion, body, self.engine.tokenizer, self.engine.context)
-        served = self.served
-        await self._answer(CompletionTeller(request, served.name, served.fingerprint, self.engine.tokenizer), receive, send)
-
-    async def _body(self, receive: Receive) -> dict[str, Any]:
-        body = await _read_json(receive)
+    async def _generate(
+        self, read: Callable[..., Requested], told: Callable[..., Teller], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Read a body, off the loop, and tell what the model makes of it."""
+        body, served = await _read_json(receive), self.served
         self._check_model(body.get("model"))
-        return body
-
-    async def _answer(self, teller: Teller | CompletionTeller, receive: Receive, send: Send) -> None:
-        stream = self._submit(teller.request.ask, teller.id)
+        request = await asyncio.to_thread(read, body, self.engine.tokenizer, self.engine.context)
+        teller = told(request, served.name, served.fingerprint, self.engine.tokenizer)
+        stream = self._submit(request.ask, teller.id)
         watcher = asyncio.create_task(_abort_when_gone(receive, stream))
         try:
-            await (_tell if teller.request.stream else _tell_whole)(stream, teller, send)
+            if request.stream:
+                await _tell(stream, teller, send, scope["extensions"][WRITE])
+            else:
+                await _tell_whole(stream, teller, send)
         finally:
             watcher.cancel()
             stream.abort()
@@ -218,32 +229,29 @@ class App:
 
 
 _LANES = (FAST, STANDARD)
+_EARLY = ("abort", "error")
 
 
-async def _tell(stream: Stream, teller: Teller | CompletionTeller, send: Send) -> None:
+async def _tell(stream: Stream, teller: Teller, send: Send, write: Write) -> None:
     """Server-sent events; one write for each delta, as it comes."""
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-    begun = False
-    async for delta in stream:
-        if delta.reason in ("abort", "error") and not begun:
-            raise _early_end(delta)
-        events = [] if begun else teller.opening()
-        if not begun:
-            await _start(send, 200, headers)
-            begun = True
-        if delta.reason in ("abort", "error"):
-            events.append(_early_end(delta).body())
-        else:
-            events += teller.chunks(delta)
-        data = b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events)
-        if data:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+    first = await stream.next()
+    if first.reason in _EARLY:
+        raise _early_end(first)
+
+    def tell(delta: Delta) -> None:
+        if data := frame(_early_end(delta).body()) if delta.reason in _EARLY else teller.frames(delta):
+            write(data)
+
+    await _start(send, 200, [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")])
+    write(b"".join([*map(frame, teller.opening()), teller.frames(first)]))
+    if first.reason is None:
+        await stream.pour(tell)
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
-async def _tell_whole(stream: Stream, teller: Teller | CompletionTeller, send: Send) -> None:
+async def _tell_whole(stream: Stream, teller: Teller, send: Send) -> None:
     async for delta in stream:
-        if delta.reason in ("abort", "error"):
+        if delta.reason in _EARLY:
             raise _early_end(delta)
         teller.add(delta)
         if delta.reason is not None:

@@ -1,45 +1,32 @@
 """An OpenAI chat request, read and checked: its conversation as prompt ids, its tools, the form its answer must have."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from inference.ask import Ask
 from inference.grammar import BadGrammar, Grammar, any_json, json_schema
-from inference.parameters import Json, bad, flag, integer, mapping, read_ask
+from inference.parameters import Json, Requested, bad, check_length, flag, integer, mapping, read_ask, telling
 from inference.tokenizer import Tokenizer, Turn
 from inference.tools import Forced, Tool, ToolCall, force, render_call, render_result, render_tools
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """What to generate and how the client wants it told."""
+class ChatRequest(Requested):
+    """A chat's: whether calls are looked for in its answer, and the one it is forced to be."""
 
-    ask: Ask
-    stream: bool
-    include_usage: bool
     finds_calls: bool
     forced: Forced | None
 
 
 def read_chat(body: Json, tokenizer: Tokenizer, context: int) -> ChatRequest:
     """Check a body and encode its conversation."""
-    tools = _tools(body)
-    finds, forced = _tool_choice(body, tools)
+    finds, forced = _tool_choice(body, _tools(body))
     listed = integer(body, "top_logprobs", 0, 0, 20)
     if listed and not flag(body, "logprobs"):
         raise bad("top_logprobs needs logprobs: true", "top_logprobs")
-    ask = read_ask(
-        body,
-        encode_prompt(body, tokenizer, forced),
-        where="messages",
-        context=context,
-        vocabulary=tokenizer.size,
-        logprobs=listed if flag(body, "logprobs") else None,
-        cut=forced.cut if forced else None,
-        grammar=_grammar(body, tokenizer, forced),
-    )
-    options = mapping(body, "stream_options")
-    return ChatRequest(ask, flag(body, "stream"), flag(options, "include_usage"), finds, forced)
+    prompt = check_length(encode_prompt(body, tokenizer, forced), context, "messages")
+    ask = read_ask(body, prompt, context, tokenizer.size, listed if flag(body, "logprobs") else None)
+    ask = replace(ask, cut=forced.cut if forced else None, grammar=_grammar(body, tokenizer, forced))
+    return ChatRequest(ask, *telling(body), finds, forced)
 
 
 def _grammar(body: Json, tokenizer: Tokenizer, forced: Forced | None) -> Grammar | None:

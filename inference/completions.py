@@ -1,42 +1,25 @@
 """OpenAI text completions: a prompt as text or token ids, told as chunks or as one body."""
 
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from inference.answer import usage_json
-from inference.ask import Ask, Delta
-from inference.parameters import Json, bad, flag, integer, mapping, read_ask
+from inference.answer import Json, Teller, usage_json
+from inference.ask import Delta
+from inference.parameters import Requested, bad, check_length, integer, read_ask, telling
 from inference.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionRequest:
-    """What to generate and how the client wants it told."""
-
-    ask: Ask
-    stream: bool
-    include_usage: bool
-
-
-def read_completion(body: Json, tokenizer: Tokenizer, context: int) -> CompletionRequest:
+def read_completion(body: Mapping[str, Any], tokenizer: Tokenizer, context: int) -> Requested:
     """Check a body and encode its prompt."""
     for name in ("echo", "suffix"):
         if body.get(name):
             raise bad(f"{name} is not supported", name)
     if integer(body, "best_of", 1, 1, 128) != 1:
         raise bad("only best_of = 1 is supported", "best_of")
-    ask = read_ask(
-        body,
-        _prompt(body.get("prompt"), tokenizer),
-        where="prompt",
-        context=context,
-        vocabulary=tokenizer.size,
-        logprobs=None if body.get("logprobs") is None else integer(body, "logprobs", 0, 0, 20),
-    )
-    return CompletionRequest(ask, flag(body, "stream"), flag(mapping(body, "stream_options"), "include_usage"))
+    prompt = check_length(_prompt(body.get("prompt"), tokenizer), context, "prompt")
+    logprobs = None if body.get("logprobs") is None else integer(body, "logprobs", 0, 0, 20)
+    return Requested(read_ask(body, prompt, context, tokenizer.size, logprobs), *telling(body))
 
 
 def _prompt(prompt: object, tokenizer: Tokenizer) -> list[int]:
@@ -55,43 +38,35 @@ def _prompt(prompt: object, tokenizer: Tokenizer) -> list[int]:
 
 
 @dataclass(slots=True)
-class CompletionTeller:
-    """One answer: its id and head, and what has been told of it so far."""
+class CompletionTeller(Teller):
+    """Text that goes on from the prompt."""
 
-    request: CompletionRequest
-    model: str
-    fingerprint: str
-    tokenizer: Tokenizer
-    id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
-    created: int = field(default_factory=lambda: int(time.time()))
     _text: str = ""
     _deltas: list[Delta] = field(default_factory=list)
     _offset: int = 0
+    kind: ClassVar[str] = "text_completion"
+    prefix: ClassVar[str] = "cmpl"
 
-    def opening(self) -> list[dict[str, Any]]:
-        """Text completions begin with their first token."""
-        return []
+    def text_chunk(self, text: str) -> Json:
+        return self._told(text, [], None)
 
-    def chunks(self, delta: Delta) -> Iterator[dict[str, Any]]:
-        """The chunks for one delta, with finish and usage at the end."""
+    def chunks(self, delta: Delta) -> Iterator[Json]:
         if delta.text or delta.logprobs or delta.reason is not None:
-            yield self._head() | {"choices": [self._choice(delta.text, [delta], delta.reason)]}
+            yield self._told(delta.text, [delta], delta.reason)
         if delta.reason is not None and self.request.include_usage:
-            yield self._head() | {"choices": [], "usage": usage_json(delta.usage)}
+            yield self.head(self.kind) | {"choices": [], "usage": usage_json(delta.usage)}
 
     def add(self, delta: Delta) -> None:
-        """Take a delta in without telling it yet."""
         self._text += delta.text
         self._deltas.append(delta)
 
-    def body(self, delta: Delta) -> dict[str, Any]:
-        """The whole answer; call after all deltas went through `add`, with the last one."""
-        choice = self._choice(self._text, self._deltas, delta.reason or "stop")
-        return self._head() | {"choices": [choice], "usage": usage_json(delta.usage)}
+    def body(self, delta: Delta) -> Json:
+        return self._told(self._text, self._deltas, delta.reason or "stop") | {"usage": usage_json(delta.usage)}
 
-    def _choice(self, text: str, deltas: list[Delta], reason: str | None) -> dict[str, Any]:
+    def _told(self, text: str, deltas: list[Delta], reason: str | None) -> Json:
         told = None if self.request.ask.sampling.logprobs is None else self._logprobs(deltas)
-        return {"index": 0, "text": text, "logprobs": told, "finish_reason": reason}
+        choice = {"index": 0, "text": text, "logprobs": told, "finish_reason": reason}
+        return self.head(self.kind) | {"choices": [choice]}
 
     def _logprobs(self, deltas: list[Delta]) -> dict[str, Any]:
         """Four lists with an entry per token; offsets count characters of the answer."""
@@ -107,13 +82,3 @@ class CompletionTeller:
 
     def _piece(self, token: int) -> str:
         return self.tokenizer.piece(token).decode(errors="replace")
-
-    def _head(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "service_tier": self.request.ask.lane.tier,
-            "system_fingerprint": self.fingerprint,
-        }

@@ -40,12 +40,36 @@ class Stream:
     async def __aiter__(self) -> AsyncIterator[Delta]:
         try:
             while True:
-                delta = await self._job.out.get()
+                delta = await self.next()
                 yield delta
                 if delta.reason is not None:
                     return
         finally:
             self.abort()
+
+    async def next(self) -> Delta:
+        """The next delta; there is none after one with a reason."""
+        return await self._job.out.get()
+
+    async def pour(self, tell: Callable[[Delta], None]) -> None:
+        """Hand all that is left to `tell`, each delta in the turn of the loop in which it comes: no task wakes for it."""
+        job, ended = self._job, asyncio.get_running_loop().create_future()
+
+        def take(delta: Delta) -> None:
+            if ended.done():
+                return
+            try:
+                tell(delta)
+            except Exception as error:
+                ended.set_exception(error)
+            else:
+                if delta.reason is not None:
+                    ended.set_result(None)
+
+        while not job.out.empty():
+            take(job.out.get_nowait())
+        job.take = take
+        await ended
 
     def abort(self) -> None:
         """End the request now, if it has not ended."""
@@ -59,8 +83,12 @@ class _Job:
     sampler: Sampler
     decoder: StreamDecoder
     loop: asyncio.AbstractEventLoop
-    out: "asyncio.Queue[Delta]"
+    out: "asyncio.Queue[Delta]" = field(default_factory=asyncio.Queue)
     told: Tokens = field(default_factory=Tokens)
+    take: Callable[[Delta], None] = field(init=False)  # on the loop
+
+    def __post_init__(self) -> None:
+        self.take = self.out.put_nowait
 
 
 class Engine:
@@ -104,7 +132,7 @@ class Engine:
         request = Request(name, list(ask.prompt), ask.most, ask.lane, time.monotonic(), ask.salt, ask.priority)
         if self._draft is not None and ask.lane.speculates:
             request.proposer = self._draft.proposer()
-        job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop(), asyncio.Queue())
+        job = _Job(request, ask, sampler, decoder, asyncio.get_running_loop())
         with self._wake:
             self._inbox.append(job)
             self._wake.notify()
@@ -289,7 +317,7 @@ class Engine:
 
 def _put(deltas: Sequence[tuple[_Job, Delta]]) -> None:
     for job, delta in deltas:
-        job.out.put_nowait(delta)
+        job.take(delta)
 
 
 def _settle_future(answer: "asyncio.Future[Any]", found: object) -> None:

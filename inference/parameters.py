@@ -4,11 +4,11 @@ Fields that we do not know are ignored; a known field with a value that we canno
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from inference.ask import Ask
-from inference.grammar import Grammar
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Lane
 
@@ -42,20 +42,22 @@ def bad(message: str, param: str | None = None, code: str | None = None) -> ApiE
     return ApiError(400, message, param=param, code=code)
 
 
-def read_ask(
-    body: Json,
-    prompt: list[int],
-    *,
-    where: str,
-    context: int,
-    vocabulary: int,
-    logprobs: int | None,
-    cut: Callable[[str], int | None] | None = None,
-    grammar: Grammar | None = None,
-) -> Ask:
-    """Everything but the prompt, which came from the field `where`."""
-    if integer(body, "n", 1, 1, 128) != 1:
-        raise bad("only n = 1 is supported", "n")
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What to generate and how the client wants it told."""
+
+    ask: Ask
+    stream: bool
+    include_usage: bool
+
+
+def telling(body: Json) -> tuple[bool, bool]:
+    """Whether to stream, and whether to stream usage."""
+    return flag(body, "stream"), flag(mapping(body, "stream_options"), "include_usage")
+
+
+def check_length(prompt: list[int], context: int, where: str) -> list[int]:
+    """The prompt, if there is room for it and one token more; it came from the field `where`."""
     if len(prompt) + 1 > context:
         raise bad(
             f"This model's maximum context length is {context} tokens, and your prompt has {len(prompt)}; "
@@ -63,6 +65,13 @@ def read_ask(
             where,
             "context_length_exceeded",
         )
+    return prompt
+
+
+def read_ask(body: Json, prompt: list[int], context: int, vocabulary: int, logprobs: int | None) -> Ask:
+    """All that chats and completions name alike."""
+    if integer(body, "n", 1, 1, 128) != 1:
+        raise bad("only n = 1 is supported", "n")
     most = integer(body, "max_tokens", DEFAULT_MAX_TOKENS, 1, 1 << 31)
     most = integer(body, "max_completion_tokens", most, 1, 1 << 31)
     return Ask(
@@ -71,11 +80,9 @@ def read_ask(
         lane=_lane(body),
         sampling=_sampling(body, vocabulary, logprobs),
         stops=_stops(body),
-        cut=cut,
         salt=_salt(body),
         priority=integer(body, "priority", 0, -1000, 1000),
         ignore_eos=flag(body, "ignore_eos"),
-        grammar=grammar,
     )
 
 

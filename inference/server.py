@@ -22,7 +22,7 @@ import torch
 import uvicorn
 import uvloop
 
-from inference.app import App, Served
+from inference.app import App, Protocol, Served
 from inference.cache import KV_FORMS
 from inference.checkpoint import folder_hash, read_folder, read_tokenizer
 from inference.draft import DraftModel
@@ -58,8 +58,9 @@ def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     gc.freeze()  # what is there now stays: to look through all of torch's objects once took 0.3 s in the middle of answers
     served.engine.start()
     config = uvicorn.Config(
-        App(served), log_level="warning", lifespan="off", timeout_graceful_shutdown=_DRAIN_S, access_log=False
-    )
+        App(served), http=Protocol, ws="none", log_level="warning", lifespan="off", access_log=False,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )  # fmt: skip
     try:
         uvloop.run(_Server(config, listener).serve(sockets=[listener]))
     except KeyboardInterrupt:  # uvicorn raises the signal again once it has shut down

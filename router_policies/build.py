@@ -39,7 +39,7 @@ from router_policies.yaml_events import Document, Path_
 if TYPE_CHECKING:
     from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, RulePart, TeamFile
 
-_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent", "usd_per_minute")
+_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent", "usd_per_minute", "same_prompt_per_minute")
 
 
 def build(document: Document, file: TeamFile) -> Policy:

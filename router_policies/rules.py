@@ -168,6 +168,7 @@ class Rate:
     tokens_per_minute: int | None = None
     concurrent: int | None = None
     usd_per_minute: Decimal | None = None
+    same_prompt_per_minute: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

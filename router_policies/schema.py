@@ -206,6 +206,8 @@ class RatePart(_Part):
     """Most calls under way at once."""
     usd_per_minute: UsdRate | None = None
     """Most dollars in a minute, by what calls have cost: stops an agent that runs away."""
+    same_prompt_per_minute: Count | None = None
+    """Most calls in a minute with one and the same prompt: stops an agent that goes round in circles."""
 
 
 class LimitsPart(_Part):
@@ -223,6 +225,8 @@ class LimitsPart(_Part):
     """Most calls of the team that may be under way at once."""
     usd_per_minute: UsdRate | None = None
     """Most dollars that the team may spend in a minute, by what its calls have cost."""
+    same_prompt_per_minute: Count | None = None
+    """Most calls of the team in a minute with one and the same prompt."""
     rates: list[RatePart] = Field(default=[], max_length=100)
     """Further limits, for each project, key, user, model, run or tag."""
 

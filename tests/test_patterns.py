@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.patterns import GIT_SECTION, kind_of, skeleton, units
+from gateway.core.patterns import described, heads_state, kind_of, skeleton, units
 
 
 @pytest.mark.parametrize(("line", "kind"), [
@@ -22,9 +22,9 @@ def test_kinds(line: str, kind: str | None) -> None:
 
 
 def test_sections() -> None:
-    assert GIT_SECTION.match("gitStatus:")
-    assert GIT_SECTION.match("Recent commits: ")
-    assert not GIT_SECTION.match("Status: good")
+    assert heads_state("gitStatus:")
+    assert heads_state("Recent commits: ")
+    assert not heads_state("Status: good")
 
 
 def test_skeletons_agree_where_only_values_differ() -> None:
@@ -35,3 +35,31 @@ def test_skeletons_agree_where_only_values_differ() -> None:
 @given(st.text(alphabet=" .\nA b?", max_size=600))
 def test_units_are_the_text(text: str) -> None:
     assert "".join(units(text)) == text
+
+
+LINE = st.text(alphabet="Aa b1:/-.\u00e9#", max_size=40) | st.sampled_from([
+    "Current time: 10:05", "Request ID: req_0a1b2c", "gitStatus:", "HEAD is 3fa9c1b", "Today is Monday.", "12. Be brief.", "/srv/app/one",
+])  # fmt: skip
+
+
+@given(st.lists(LINE, max_size=12))
+def test_lines_say_together_what_they_say_alone(lines: list[str]) -> None:
+    """Whatever stands around a line; line ends are no part of it."""
+    together = described([line + "\n" for line in lines])
+    for n, line in enumerate(lines):
+        alone = described([line])
+        assert (together.names[n], together.told.get(n)) == (alone.names[0], alone.told.get(0))
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    ("You speak with customer 07 today.", "You speak with customer 12 today."), ("[ref 8a3f]", "[ref c991]"),
+    ("Stand: 30.11.2026 9:05 Uhr", "Stand: 1.12.2026 17:40 Uhr"), ("id_x9 of 4", "id_77 of 12"),
+])  # fmt: skip
+def test_lines_of_one_skeleton(one: str, other: str) -> None:
+    a, b = (described([line]).told[0] for line in (one, other))
+    assert a.bare == b.bare != 0
+
+
+@pytest.mark.parametrize("line", ["Follow the rules.", "12. Follow the rules.", "A header, ahead of the tree.", "Read a/b."])
+def test_most_lines_say_nothing(line: str) -> None:
+    assert described([line]).told == {}

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from gateway.access.keys import SEEN_US, KeyRecord, KeyRing, key_id, mint
+from gateway.access.origins import Origin
 from gateway.core.errors import Overloaded, Unauthorized
 from gateway.remembered import Remembered
 
 PEPPER = b"pepper"
+HERE = Origin("127.0.0.1")
 
 
 def keys(*roles: str) -> tuple[KeyRing, list[str]]:
@@ -29,7 +31,7 @@ def now_us() -> int:
 def test_what_was_used_lately_goes_on_after_a_start(tmp_path: Path) -> None:
     """The others get 503, which says that it is not their fault; a key that is none gets 401."""
     ring, (used, idle) = keys("lead", "member")
-    ring.tenant(used, now_us())
+    ring.tenant(used, now_us(), HERE)
     file = tmp_path / "keys" / "known.json"
     Remembered(file).save(ring)
     text = file.read_text()
@@ -41,16 +43,16 @@ def test_what_was_used_lately_goes_on_after_a_start(tmp_path: Path) -> None:
     later.stale = True
     assert Remembered(file).useful
     assert Remembered(file).restore(later) == 1
-    assert later.tenant(used, now_us()).lead
+    assert later.tenant(used, now_us(), HERE).lead
     with pytest.raises(Overloaded):
-        later.tenant(idle, now_us())
+        later.tenant(idle, now_us(), HERE)
     with pytest.raises(Unauthorized):
-        later.tenant("tw_nonsense", now_us())
+        later.tenant("tw_nonsense", now_us(), HERE)
 
 
 def test_a_revocation_is_remembered_at_once(tmp_path: Path) -> None:
     ring, (used,) = keys("member")
-    ring.tenant(used, now_us())
+    ring.tenant(used, now_us(), HERE)
     remembered = Remembered(tmp_path / "known.json")
     remembered.save(ring)
     (record,) = ring.records()
@@ -59,15 +61,15 @@ def test_a_revocation_is_remembered_at_once(tmp_path: Path) -> None:
     later = KeyRing(PEPPER)
     Remembered(tmp_path / "known.json").restore(later)
     with pytest.raises(Unauthorized, match="revoked"):
-        later.tenant(used, now_us())
+        later.tenant(used, now_us(), HERE)
 
 
 def test_workers_add_what_they_saw(tmp_path: Path) -> None:
     """And what nobody used for a quarter of an hour is forgotten."""
     (one, (first,)), (two, (second,)), (three, (old,)) = keys("member"), keys("member"), keys("member")
-    one.tenant(first, now_us())
-    two.tenant(second, now_us())
-    three.tenant(old, now_us() - SEEN_US - 1_000_000)
+    one.tenant(first, now_us(), HERE)
+    two.tenant(second, now_us(), HERE)
+    three.tenant(old, now_us() - SEEN_US - 1_000_000, HERE)
     for ring in (three, one, two):
         Remembered(tmp_path / "known.json").save(ring)
     later = KeyRing(PEPPER)

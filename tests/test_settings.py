@@ -95,6 +95,13 @@ def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path, key: str, env: 
     assert "canary" not in str(caught.value)
 
 
+def test_a_placeholder_is_no_pepper(tmp_path: Path) -> None:
+    """T19; and the refusal does not say what it read."""
+    with pytest.raises(SettingsError, match="key_pepper") as refusal:
+        read(tmp_path, BACKEND + "key_pepper: env:PEPPER\n", K="x", PEPPER="ChangeMe")
+    assert "ChangeMe" not in str(refusal.value)
+
+
 def test_an_empty_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="empty"):
         read(tmp_path, "# nothing\n")

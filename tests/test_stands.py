@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.call import Call, Sketch, Tenant
+from gateway.core.part import Block, Part
 from gateway.stands import Stands
 from router_policies.files import load_file
 from router_policies.rules import Policy
@@ -27,6 +28,12 @@ def call(**fields: Any) -> Call:
     tenant = Tenant(team="search", project="web", key_id="k1", user="ann")
     sketch = Sketch(model="fast", stream=False, spans={})
     return Call(**{"id": "c", "dialect": "openai_chat", "tenant": tenant, "sketch": sketch, "body": b"", "path": "/", "client": "", **fields})
+
+
+def saying(*names: int) -> Call:
+    """A call whose prompt has parts of these names."""
+    parts = [Part(0, 1, "messages", n, Block(name=name, size=1, bare=1, marked=False)) for n, name in enumerate(names)]
+    return call(sketch=Sketch(model="fast", stream=False, spans={}, parts=parts))
 
 
 def test_budgets_become_accounts_of_who_pays(policy: Any) -> None:
@@ -72,6 +79,9 @@ def test_limits_become_gates(policy: Any) -> None:
     (money,) = stands.gates(policy(limits={"rates": [{"name": "runs", "scope": "key", "usd_per_minute": 1.5}]}), call(), "m-1", 700)
     assert (money.id, money.limit, money.units) == ("search/runs/spend/key:k1", 1_500_000_000, 0)
     assert money.says == "team search, key k1, may spend 1.5 USD a minute"
+    same = [stands.gates(policy(limits={"same_prompt_per_minute": 3}), asked, "m-1", 700) for asked in (saying(1), saying(2), saying(1), call())]
+    assert same[0] == same[2] != same[1]
+    assert (same[0][0].limit, same[0][0].units, same[3]) == (3, 1, ())
     assert first[3].says == "team search, key k1, may start 6 calls a minute"
     assert stands.gates(policy(), call(), "m-1", 700) == ()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.ledger.reports import connect
-from gateway.ledger.rollups import Roller
+from gateway.ledger.rollups import Rolled, Roller
 from gateway.ledger.sql import Store
 from gateway.upkeep import Upkeep
 from tests.ledger.generate import entries, write
@@ -38,3 +38,26 @@ async def test_upkeep_rolls_and_goes_on_after_a_failure(tmp_path: Path, caplog: 
     assert (await roller.step()).left == 0
     await store.close()
     assert (await asyncio.to_thread(connect(url).spend)).total.attempts == 60
+
+
+async def test_roll_ups_rest_longer_than_they_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has gathered is added in pieces with rests between, so that calls which come meanwhile do not queue behind it."""
+    rests, left = [], [3, 2, 1, 0]
+
+    class Slow(Roller):
+        async def damaged(self) -> bool:
+            return False
+
+        async def step(self, chunk: int = 0) -> Rolled:
+            await asyncio.sleep(0.01)
+            return Rolled(1, left.pop(0))
+
+    async def rest(_: Upkeep, seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(Upkeep, "_pause", rest)
+    store = Store(f"sqlite:///{tmp_path}/t.db")
+    await Upkeep(Slow(store, lambda ids: None)).roll()
+    await store.close()
+    assert len(rests) == 3
+    assert min(rests) >= 4 * 0.009

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
+import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.access.origins import Network, Origin, Origins, lies_in, networks
 from gateway.core.call import Tenant
 from gateway.core.errors import Overloaded, Unauthorized
 from gateway.core.secret import Secret
@@ -24,6 +27,9 @@ SEEN_US = 15 * 60 * 1_000_000
 _FORM = re.compile(r"tw_([a-z2-7]{10})_([A-Za-z0-9_-]{43})([0-9a-f]{6})", re.ASCII)
 _CHECKED_MOST = 50_000
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_TOLD_EVERY_S = 60.0
+"""How often the log tells that one key is shown from a wrong place."""
+_log = logging.getLogger("tollway.keys")
 _WRONG = "the API key is missing or not valid; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
 
 
@@ -44,7 +50,7 @@ class KeyRecord:
     budget: Mapping[str, Any] | None = None
     """`limit_nanos`, `window` and `timezone` of what this key may spend."""
     limits: Mapping[str, Any] | None = None
-    """`models`: patterns of those it may name."""
+    """`models`: patterns of those it may name; `addresses`: networks that it may be shown from. None in a list: all."""
     changed_us: int = 0
 
 
@@ -78,13 +84,17 @@ class KeyRing:
     quarter of an hour go on.
     """
 
-    def __init__(self, pepper: bytes, records: Iterable[KeyRecord] = ()) -> None:
+    def __init__(self, pepper: bytes, records: Iterable[KeyRecord] = (), origins: Origins | None = None) -> None:
         self.stale = False
+        self.origins = origins or Origins()
         self.changes = 0
         """Counts records that were new or other than before."""
         self._pepper = pepper
         self._records: dict[str, KeyRecord] = {}
         self._tenants: dict[str, Tenant] = {}
+        self._places: dict[str, tuple[Network, ...]] = {}
+        """Of keys that may be shown from some networks only."""
+        self._told_s: dict[str, float] = {}
         self._seen_us: dict[str, int] = {}
         self._checked: dict[bytes, KeyRecord] = {}
         """Plain digests of keys that were found right since the content last changed: the HMAC is not computed each time."""
@@ -95,6 +105,10 @@ class KeyRing:
             if self._records.get(record.id) != record:
                 self._records[record.id] = record
                 self._tenants[record.id] = _tenant(record)
+                if places := networks((record.limits or {}).get("addresses", ())):
+                    self._places[record.id] = places
+                else:
+                    self._places.pop(record.id, None)
                 self._checked.clear()
                 self.changes += 1
 
@@ -129,9 +143,9 @@ class KeyRing:
     def digest(self, key: str) -> str:
         return digest(key, self._pepper)
 
-    def tenant(self, presented: str | None, now_us: int) -> Tenant:
-        """Who a key belongs to. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one; and
-        `Overloaded` where it cannot be known whether the key still holds."""
+    def tenant(self, presented: str | None, now_us: int, origin: Origin) -> Tenant:
+        """Who a key belongs to. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one or one
+        that is shown from a wrong place; and `Overloaded` where it cannot be known whether the key still holds."""
         mark = hashlib.sha256((presented or "").encode("utf-8", "replace")).digest()
         record = self._checked.get(mark)
         if record is None:
@@ -148,10 +162,25 @@ class KeyRing:
             raise Unauthorized("this API key was revoked; ask your team lead for a new one")
         if record.expires_us is not None and record.expires_us <= now_us:
             raise Unauthorized("this API key has expired; ask your team lead for a new one")
+        if record.id in self._places and not self._may_come_from(record.id, origin):
+            refusal = Unauthorized("this API key may not be used from this address; your team lead can name others for it")
+            refusal.code = "address_not_allowed"
+            raise refusal
         if self.stale and now_us - self._seen_us.get(record.id, 0) > SEEN_US:
             raise _unsure()
         self._seen_us[record.id] = now_us
         return self._tenants[record.id]
+
+    def _may_come_from(self, key_id: str, origin: Origin) -> bool:
+        """The log tells of it, for the key may be stolen."""
+        address, now_s = self.origins.client(origin), time.monotonic()
+        if address is not None and lies_in(address, self._places[key_id]):
+            return True
+        if now_s - self._told_s.get(key_id, -_TOLD_EVERY_S) >= _TOLD_EVERY_S:
+            self._told_s[key_id] = now_s
+            where = address or "an address that cannot be read"
+            _log.warning("key %s was shown from %s, where it may not be used: is it stolen?", key_id, where)
+        return False
 
 
 def _unsure() -> Overloaded:

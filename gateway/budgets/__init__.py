@@ -97,6 +97,8 @@ class TooFast(RateLimited):
     def __init__(self, gate: Gate, wait_us: int) -> None:
         self.gate, self.wait_us = gate, wait_us
         super().__init__(f"{gate.says} (its policy file)", retry_after_s=max(wait_us / 1e6, 0.001))
+        if gate.kind == "same":  # who tries again goes on in the circle
+            self.code, self.retry = "same_prompt", False
 
 
 class StoreAway(Overloaded):

@@ -96,8 +96,9 @@ class Gate(NamedTuple):
     """One rate limit of one owner, and how much of it a call takes."""
 
     id: str
-    """`search/requests`, `search/tokens/key:k_12`, `search/concurrent/model:gpt-5.5`, `search/spend/run:r1`."""
-    kind: Literal["requests", "tokens", "concurrent", "spend"]
+    """`search/requests`, `search/tokens/key:k_12`, `search/concurrent/model:gpt-5.5`, `search/spend/run:r1`; of one prompt also
+    its name, `search/same/run:r1/0f3a...`."""
+    kind: Literal["requests", "tokens", "concurrent", "spend", "same"]
     limit: int
     """Per minute, of `spend` nano-dollars; for `concurrent` at once."""
     units: int
@@ -117,8 +118,8 @@ class Gate(NamedTuple):
 
     @property
     def burst_us(self) -> int:
-        """How far ahead of the even rate one may be: a tenth of a minute's requests, a whole minute's tokens or money."""
-        return _MINUTE_US if self.kind in ("tokens", "spend") else max(_MINUTE_US // 10, self.take_us(1)) + self.take_us(1)
+        """How far ahead of the even rate one may be: a tenth of a minute's requests, a whole minute's of all else."""
+        return _MINUTE_US if self.kind != "requests" else max(_MINUTE_US // 10, self.take_us(1)) + self.take_us(1)
 
 
 def _safe(text: str) -> str:

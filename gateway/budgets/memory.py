@@ -69,6 +69,7 @@ class MemoryBudgets:
         self._done_before: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, int] = {}
+        self._due_most = _GATES
         self._running: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -236,8 +237,9 @@ class MemoryBudgets:
             self._running[gate.id] = self._running.get(gate.id, 0) + 1
             return
         self._due[gate.id] = max(self._due.get(gate.id, 0), steady) + gate.take_us(gate.units)
-        if len(self._due) > _GATES:
+        if len(self._due) > self._due_most:  # not at each call, however many are still ahead of their time
             self._due = {id: due for id, due in self._due.items() if due > steady}
+            self._due_most = max(_GATES, 2 * len(self._due))
 
     def _settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> Settlement:
         if (done := self._settled(hold.id)) is not None:

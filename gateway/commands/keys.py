@@ -30,7 +30,8 @@ def _narrowing(command: F) -> F:
     budget = click.option("--budget", metavar="USD[/WINDOW]", help="what this key may spend: 50, 2.50/day, 20/week, 900/total")
     zone = click.option("--timezone", default="UTC", show_default=True, help="zone in which the budget's window begins")
     models = click.option("--models", help="comma-separated patterns of the models that it may name")
-    return expires(budget(zone(models(command))))
+    addresses = click.option("--addresses", help="comma-separated networks to use it from, e.g. 10.0.0.0/8; '' for all")
+    return expires(budget(zone(models(addresses(command)))))
 
 
 @group.command()
@@ -83,7 +84,7 @@ def change(remote: Remote, key_id: str, name: str | None, as_json: bool, **narro
     """Another name, expiry, budget or models for a key; what is not named stays. KEY_ID stands in `tollway keys list`."""
     wish = _narrowed(**narrowing) | ({} if name is None else {"name": _printable(name)})
     if not wish:
-        raise click.UsageError("name what to change: --name, --expires, --budget or --models")
+        raise click.UsageError("name what to change: --name, --expires, --budget, --models or --addresses")
     record = remote.ask("PATCH", f"/tollway/admin/keys/{key_id}", json=wish)
     if as_json:
         print_json(record)
@@ -116,7 +117,7 @@ def _expiry(text: str | None) -> int | None:
 
 
 def _narrowed(
-    expires: str | None, budget: str | None, timezone: str, models: str | None
+    expires: str | None, budget: str | None, timezone: str, models: str | None, addresses: str | None
 ) -> dict[str, Any]:
     """What was said of it, in the words of the admin paths."""
     said: dict[str, Any] = {}
@@ -124,8 +125,13 @@ def _narrowed(
         said["expires_us"] = _expiry(expires)
     if budget is not None:
         said["budget"] = _budget(budget, timezone)
-    if models is not None:
-        said["limits"] = {"models": [name.strip() for name in models.split(",") if name.strip()]}
+    limits = {
+        name: [one.strip() for one in text.split(",") if one.strip()]
+        for name, text in (("models", models), ("addresses", addresses))
+        if text is not None
+    }
+    if limits:
+        said["limits"] = limits
     return said
 
 

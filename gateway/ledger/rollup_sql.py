@@ -24,6 +24,7 @@ from sqlalchemy import (
     literal,
     literal_column,
     null,
+    or_,
     select,
     union_all,
 )  # fmt: skip
@@ -149,19 +150,26 @@ def _text(dialect: str, query: Select[Any] | CompoundSelect[Any]) -> str:
 
 
 @cache
-def entry_sums(dialect: str) -> Mapping[str, ColumnElement[Any]]:
-    """SQL, selected from `SOURCE`: what one entry adds to each of `SUMS`, as the order of insertion says."""
+def entry_sums(dialect: str, opens: ColumnElement[bool] | None = None) -> Mapping[str, ColumnElement[Any]]:
+    """SQL, selected from `SOURCE`: what one entry adds to each of `SUMS`, as the order of insertion says. `opens`: where it
+    holds, an entry is known to be its call's first."""
     sums = {
         "entries": literal_column("1", BigInteger),
-        **{name: _first(dialect, dims) for dims, name in VARYING.items()},
+        **{name: _first(dialect, dims, opens) for dims, name in VARYING.items()},
         "unpriced": _unpriced(dialect),
         **PER_ENTRY,
     }
     return {name: what.label(name) for name, what in sums.items()}
 
 
-def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
+def _first(dialect: str, dims: frozenset[str], opens: ColumnElement[bool] | None) -> ColumnElement[int]:
     """1 for the attempt of a call that came first of those with its values."""
+    first = ~_follows(dialect, dims)
+    return case((IS_ATTEMPT & (first if opens is None else or_(opens, first)), 1), else_=0)
+
+
+def _follows(dialect: str, dims: frozenset[str]) -> ColumnElement[bool]:
+    """Whether an attempt of the same call with the same values came before the entry."""
     earlier = LEDGER.alias("earlier")
     before = and_(earlier.c.call_id == C.call_id, earlier.c.kind == "attempt", _place(dialect, "earlier") < seq(dialect))
     same = [
@@ -170,7 +178,7 @@ def _first(dialect: str, dims: frozenset[str]) -> ColumnElement[int]:
         else earlier.c[name] == C[name]
         for name in sorted(dims)
     ]
-    return case((IS_ATTEMPT & ~exists(1).where(before, *same).select_from(earlier).correlate(LEDGER), 1), else_=0)
+    return exists(1).where(before, *same).select_from(earlier).correlate(LEDGER)
 
 
 def _place(dialect: str, table: str) -> ColumnElement[int]:
@@ -200,9 +208,12 @@ def _unpriced(dialect: str) -> ColumnElement[int]:
 def _sums(dialect: str) -> str:
     """Adds entries to `rollup`: first to groups of all dimensions, those to each."""
     values = {name: what.label(name) for name, what in OF_ENTRY.items()}
-    sums = entry_sums(dialect)
+    looked = select(seq(dialect).label("place"), (~_follows(dialect, frozenset())).label("opens")).select_from(LEDGER)
+    # else it would be looked up again for each column
+    once = looked.where(*_between(dialect)).cte("looked").prefix_with("MATERIALIZED")
+    sums = entry_sums(dialect, once.c.opens)
     keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), *values.values()]
-    fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE))
+    fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE.join(once, once.c.place == seq(dialect))))
     base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *OF_ENTRY)], SUMS).cte("base")
     parts = [part for dims in DIMS if dims != RUN for part in _levels(base, dims, SUMS)]
     parts += [_runs(fresh), _tags(fresh, dialect)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from hashlib import sha256
 
 import msgspec
 
@@ -121,4 +121,4 @@ def _left(name: str, place: str, why: str) -> Change:
 
 
 def _hash(value: bytes) -> str:
-    return blake2b(value, digest_size=8).hexdigest()
+    return sha256(value).hexdigest()[:16]

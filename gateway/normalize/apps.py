@@ -9,27 +9,27 @@ the start or the end of the prompt, beginning with the same words) changed again
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import compress, islice
+from operator import not_
 from typing import NamedTuple
 from zlib import crc32
 
-from gateway.core.patterns import GIT_SECTION, kind_of, skeleton
+from gateway.core.patterns import NAMES, Told, skeleton
+from gateway.normalize.lines import LINES
 
-_MAX_APPS, _MAX_LINES, _MAX_SKELETONS = 1_000, 4_096, 512
+_MAX_APPS, _MAX_SKELETONS = 1_000, 512
 _VALUES = 3
 _SECTION_LINES = 80
-_STABLE = 0
 _MOST_NEW_LINES, _MOST_NEW_CHARS = 60, 8_000
 """A prompt that changes by more is another prompt, and stays as it is."""
 _FIRST, _LAST = 4, 8
 """Lines from either end that have a sign."""
 _WORDS = 2
-KEPT = "I"
-"""Type of the array in `Known`."""
 
 
 class Known(NamedTuple):
@@ -42,42 +42,30 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class App:
-    """`lines`: hash of a line -> hash of its skeleton, `_STABLE` if nothing in it varies, negative if it says so itself."""
+    """`values`: name of a skeleton -> the first lines that had it, by name."""
 
-    lines: OrderedDict[int, int] = field(default_factory=OrderedDict)
     values: OrderedDict[int, set[int]] = field(default_factory=OrderedDict)
     signs: OrderedDict[int, list[int]] = field(default_factory=OrderedDict)
     """Sign of a line -> how often such a line changed from one turn of a conversation to the next, and how often it did not."""
 
-    def look(self, line: str) -> tuple[int, bool]:
-        """(skeleton, volatile by its own words). A known line costs one look-up."""
-        name = hash(line)
-        known = self.lines.get(name)
-        if known is None:
-            bare = skeleton(line)
-            known = _name(bare) | 1 if "\0" in bare else _STABLE
-            if kind_of(line) is not None:
-                known = -(_name(bare) | 1)
-            self.lines[name] = known
-            if len(self.lines) > _MAX_LINES:
-                self.lines.popitem(last=False)
-        return abs(known), known < 0
-
     def learn(self, seen: Sequence[tuple[int, int]]) -> None:
-        """(skeleton, hash of the line) of each line that has one."""
-        count: dict[int, int] = {}
-        for bare, _ in seen:
-            count[bare] = count.get(bare, 0) + 1
+        """(name of its skeleton, name) of each line that has one."""
+        count = Counter([bare for bare, _ in seen])
         for bare, value in seen:
-            if count[bare] == 1:
-                values = self.values.setdefault(bare, set())
-                if len(values) < _VALUES:
-                    values.add(value)
+            if count[bare] > 1:
+                continue
+            values = self.values.get(bare)
+            if values is None:
+                self.values[bare] = {value}
                 if len(self.values) > _MAX_SKELETONS:
                     self.values.popitem(last=False)
+            elif len(values) < _VALUES:
+                values.add(value)
 
-    def varies(self, bare: int) -> bool:
-        return len(self.values.get(bare, ())) >= _VALUES
+    def varying(self, seen: Sequence[tuple[int, int]]) -> frozenset[int]:
+        """Those skeletons among them of which values enough were seen."""
+        values = self.values
+        return frozenset([bare for bare, _ in seen if bare in values and len(values[bare]) >= _VALUES])
 
     def note(self, lines: Sequence[str], keys: Sequence[int], new: Sequence[bool], before: Known) -> None:
         """A conversation's next turn: which of its lines changed. `new`: those that the turn before had not."""
@@ -107,13 +95,15 @@ class App:
 def _signs(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """(line, sign) near both ends, blank lines aside; below zero, so that a sign is no skeleton's name. The last line has one
     more, whatever it says."""
-    said = [n for n, line in enumerate(lines) if not line.isspace()]
-    for n in said[:_FIRST]:
+    first = list(islice((n for n, line in enumerate(lines) if not line.isspace()), _FIRST))
+    after = first[-1] if first else len(lines)
+    last = list(islice((n for n in range(len(lines) - 1, after, -1) if not lines[n].isspace()), _LAST))
+    for n in first:
         yield n, _sign("first", _head(lines[n]))
-    for n in said[max(len(said) - _LAST, _FIRST):]:
+    for n in reversed(last):
         yield n, _sign("last", _head(lines[n]))
-    if len(said) > _FIRST:
-        yield said[-1], _sign("last", "")
+    if last:
+        yield last[0], _sign("last", "")
 
 
 def _sign(where: str, head: str) -> int:
@@ -152,54 +142,52 @@ class Apps:
 def volatile(app: App, lines: Sequence[str], before: Known | None) -> tuple[list[bool], Known]:
     """Which lines are volatile, and what the conversation's next turn has to know. `before`: what its last turn did; None: it
     begins."""
-    keys = [_name(line.rstrip("\n")) for line in lines]
-    seen = [app.look(line) for line in lines]
-    app.learn([(bare, hash(line)) for line, (bare, own) in zip(lines, seen, strict=True) if bare and not own])
-    if before is None:
-        slots = frozenset(bare for bare, _ in seen if bare and app.varies(bare)) | app.changing(lines)
-    else:
-        slots = before.slots
-    found = [own or bare in slots for bare, own in seen]
+    names, told = LINES.look(lines)
+    seen = [(each.bare, names[n]) for n, each in told.items() if each.bare and each.kind is None]
+    app.learn(seen)
+    slots = before.slots if before is not None else app.varying(seen) | app.changing(lines)
+    found = [False] * len(lines)
+    for n, each in told.items():
+        found[n] = each.kind is not None or each.bare in slots
     if any([sign < 0 for sign in slots]):
         for n, sign in _signs(lines):
             found[n] = found[n] or sign in slots
-    _git(lines, found)
+    _git(lines, told, found)
     if before is not None:
-        new = _new(before.kept, lines, keys, found)
-        app.note(lines, keys, [own or fresh for own, fresh in zip(found, new, strict=True)], before)
-        found = [own or fresh for own, fresh in zip(found, new, strict=True)]
-    kept = array(KEPT, [key for key, gone in zip(keys, found, strict=True) if not gone])
-    return found, Known(slots, kept, frozenset([key for key, gone in zip(keys, found, strict=True) if gone]))
+        for n in _new(before.kept, lines, names, found):
+            found[n] = True
+        app.note(lines, names, found, before)
+    if not any(found):
+        return found, Known(slots, names, frozenset())
+    kept = array(NAMES, compress(names, map(not_, found)))
+    return found, Known(slots, kept, frozenset(compress(names, found)))
 
 
-def _git(lines: Sequence[str], found: list[bool]) -> None:
+def _git(lines: Sequence[str], told: Mapping[int, Told], found: list[bool]) -> None:
     """The state of a repository leaves with its heading, up to the next blank line."""
-    for n, line in enumerate(lines):
-        if ":" in line and GIT_SECTION.match(line.rstrip("\n")):
-            for m in range(n, min(n + _SECTION_LINES, len(lines))):
-                if m > n and not lines[m].strip():
-                    break
-                found[m] = True
+    for n in [n for n, each in told.items() if each.heading]:
+        for m in range(n, min(n + _SECTION_LINES, len(lines))):
+            if m > n and not lines[m].strip():
+                break
+            found[m] = True
 
 
-def _new(kept: array[int], lines: Sequence[str], keys: Sequence[int], found: Sequence[bool]) -> list[bool]:
+def _new(kept: array[int], lines: Sequence[str], names: array[int], found: Sequence[bool]) -> list[int]:
     """Which of the lines that would stay were not there before; none where that is too much to be called volatile."""
+    if kept == names and not any(found):
+        return []
     rest = [n for n, gone in enumerate(found) if not gone]
-    new = [False] * len(lines)
     first, last = 0, 0
     most = min(len(kept), len(rest))
-    while first < most and kept[first] == keys[rest[first]]:
+    while first < most and kept[first] == names[rest[first]]:
         first += 1
-    while last < most - first and kept[-1 - last] == keys[rest[-1 - last]]:
+    while last < most - first and kept[-1 - last] == names[rest[-1 - last]]:
         last += 1
     middle = rest[first : len(rest) - last]
     if not middle or len(middle) > _MOST_NEW_LINES or len(kept) - first - last > _MOST_NEW_LINES:
-        return new
-    match = SequenceMatcher(None, kept[first : len(kept) - last], [keys[n] for n in middle], autojunk=False)
+        return []
+    match = SequenceMatcher(None, kept[first : len(kept) - last], [names[n] for n in middle], autojunk=False)
     same = {b + k for _, b, size in match.get_matching_blocks() for k in range(size)}
     changed = [n for place, n in enumerate(middle) if place not in same]
     size = sum([len(lines[n]) for n in changed])
-    if size <= _MOST_NEW_CHARS and 2 * size <= sum(map(len, lines)):
-        for n in changed:
-            new[n] = True
-    return new
+    return changed if size <= _MOST_NEW_CHARS and 2 * size <= sum(map(len, lines)) else []

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gateway.normalize.apps import KEPT, Apps, Known
+from gateway.core.patterns import NAMES
+from gateway.normalize.apps import Apps, Known
 from gateway.normalize.forms import Forms
 from gateway.normalize.view import View
 
@@ -100,7 +101,7 @@ class Memory:
                 continue
             session.forms.update(told.forms)
             session.known = {
-                path: Known(frozenset(slots), array(KEPT, kept), frozenset(left))
+                path: Known(frozenset(slots), array(NAMES, kept), frozenset(left))
                 for path, (slots, kept, left) in told.known.items()
             }
             for where, text in told.placed.items():

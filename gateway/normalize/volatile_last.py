@@ -9,20 +9,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import compress
+from operator import not_
 
 from gateway.core.errors import BadRequest
 from gateway.core.part import Part
-from gateway.core.patterns import units
+from gateway.core.patterns import NAMES, units
 from gateway.dialects import splice
 from gateway.dialects.parts import role_of
-from gateway.normalize.apps import KEPT, Known, volatile
+from gateway.normalize.apps import Known, volatile
 from gateway.normalize.memory import Memory, Session
 from gateway.normalize.system import Instruction, encoded, instructions, replaced
 from gateway.normalize.view import Change, Unreadable, View
 
 LABEL = "[system prompt, now]"
 _TEXT_TYPE = {"openai_responses": "input_text"}
-_NOTHING = Known(frozenset(), array(KEPT), frozenset())
+_NOTHING = Known(frozenset(), array(NAMES), frozenset())
 _CARRIERS = frozenset({"user", "tool"})
 
 
@@ -50,11 +52,11 @@ def volatile_last(memory: Memory, session: Session, view: View) -> list[Change]:
 def _taken_out(
     view: View, found: Instruction, lines: list[str], leaves: list[bool], moved: list[str]
 ) -> Iterator[Change]:
-    kept = "".join([line for line, gone in zip(lines, leaves, strict=True) if not gone])
+    kept = "".join(compress(lines, map(not_, leaves)))
     if leaves[-1]:
         kept = kept.rstrip("\n")  # the line ends before it come and go with it
     if kept.strip():
-        moved += [line if line.endswith("\n") else line + "\n" for line, gone in zip(lines, leaves, strict=True) if gone]
+        moved += [line if line.endswith("\n") else line + "\n" for line in compress(lines, leaves)]
         yield replaced(view, found, kept)
 
 

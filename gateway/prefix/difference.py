@@ -13,7 +13,7 @@ from zlib import crc32
 
 import orjson
 
-from gateway.core.patterns import GIT_SECTION, MASKED, kind_of
+from gateway.core.patterns import MASKED, heads_state, kind_of
 from gateway.prefix.outline import Outline, outline, pieces, same_ends
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
@@ -101,7 +101,7 @@ def _in_git_section(text: str, begin: int) -> bool:
     for line in reversed(text[:begin].split("\n")[-80:-1]):
         if not line.strip():
             return False
-        if GIT_SECTION.match(line) or kind_of(line) == "git":
+        if heads_state(line) or kind_of(line) == "git":
             return True
     return False
 

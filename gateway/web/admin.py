@@ -18,7 +18,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, FromPath, FromQuery
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gateway.access import people
+from gateway.access import origins, people
 from gateway.access.keys import KeyRecord, mint
 from gateway.budgets import MOST_NANOS
 from gateway.budgets.windows import zone
@@ -54,6 +54,12 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     models: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(default_factory=list, max_length=100)
+    addresses: list[Annotated[str, Field(max_length=64)]] = Field(default_factory=list, max_length=100)
+
+    @field_validator("addresses")
+    @classmethod
+    def _networks(cls, texts: list[str]) -> list[str]:
+        return [str(network) for network in origins.networks(texts)]
 
 
 class KeyChange(BaseModel):
@@ -137,9 +143,10 @@ async def create_key(
     if data.user_id is not None and services.people.person(data.user_id) is None:
         raise BadRequest(f"there is no user {data.user_id!r}; `tollway users list` shows them", param="user_id")
     key_id, secret = mint()
-    record = KeyRecord(
-        id=key_id, digest=services.keys.digest(secret.reveal()), created_us=now_us, **data.model_dump(mode="json")
-    )
+    wish = data.model_dump(mode="json")
+    if data.limits is not None:
+        wish["limits"] = data.limits.model_dump(mode="json", exclude_unset=True)
+    record = KeyRecord(id=key_id, digest=services.keys.digest(secret.reveal()), created_us=now_us, **wish)
     record = await services.key_table.insert(record, actor=tenant.key_id)
     services.keys.put(record)
     return {**_shown(record), "key": secret.reveal()}

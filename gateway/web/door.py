@@ -41,6 +41,11 @@ class DoorProtocol(HttpToolsProtocol):
         if began and self._turn is not None and self._turn is not turn:
             self._known = self._turn.known(data)
 
+    @property
+    def peer(self) -> str:
+        """The address at the other end."""
+        return self.client[0] if self.client else ""
+
     # a head that has come before
 
     def again(self, data: bytes) -> bool:

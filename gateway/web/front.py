@@ -22,6 +22,7 @@ import zstandard
 
 from gateway import dialects
 from gateway.access.keys import KeyRing
+from gateway.access.origins import Origin
 from gateway.admission import Admission, Go
 from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
@@ -100,8 +101,8 @@ class Front:
         self.max_body_bytes = max_body_bytes
         self.draining = False
 
-    def enter(self, path: str, method: str, raw_headers: Iterable[tuple[bytes, bytes]]) -> Visit:
-        """Reads a head, before any of the body is. Raises `GatewayError`."""
+    def enter(self, path: str, method: str, raw_headers: Iterable[tuple[bytes, bytes]], peer: str) -> Visit:
+        """Reads a head, before any of the body is; `peer` is the address at the other end. Raises `GatewayError`."""
         head = heads.read(raw_headers)
         headers = head.headers
         if headers.get("upgrade", "").lower() == "websocket":
@@ -109,7 +110,8 @@ class Front:
         if method != "POST":
             raise MethodNotAllowed(f"{path} takes POST")
         length = headers.get("content-length", "")
-        visit = self.enter_again(path, head, _whole(length))
+        visit = self.enter_again(path, head, _whole(length), peer)
+        self._keys.origins.seen(peer, headers)
         kind = headers.get("content-type", "application/json")
         if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
             raise UnsupportedMedia("send the request as application/json")
@@ -117,10 +119,11 @@ class Front:
             raise too_large(self.max_body_bytes)
         return visit
 
-    def enter_again(self, path: str, head: Head, body_bytes: int | None) -> Visit:
+    def enter_again(self, path: str, head: Head, body_bytes: int | None, peer: str) -> Visit:
         """The same for a head that has been let in before; its body is not too long. Raises `GatewayError`."""
         at_us = time.time_ns() // 1_000
-        return Visit(dialect_of(path), path, head, self._keys.tenant(head.key, at_us), at_us, body_bytes)
+        tenant = self._keys.tenant(head.key, at_us, Origin(peer, head.forwarded))
+        return Visit(dialect_of(path), path, head, tenant, at_us, body_bytes)
 
     def may_enter(self) -> bool:
         """Whether a call may begin at once; it has its place then, which `serve` gives back."""
@@ -184,7 +187,7 @@ class Front:
         client = AsgiClient(receive, send)
         try:
             if path in DIALECT_OF_PATH or path == COUNTED:
-                visit = self.enter(path, scope["method"], scope["headers"])
+                visit = self.enter(path, scope["method"], scope["headers"], _peer(scope))
                 body = await client.body(self.max_body_bytes, visit.body_bytes)
                 client.watch()
                 if not self.may_enter():
@@ -206,7 +209,7 @@ class Front:
         if ".." in scope["path"].split("/"):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
-        tenant = self._keys.tenant(head.key or key, at_us)
+        tenant = self._keys.tenant(head.key or key, at_us, Origin(_peer(scope), head.forwarded))
         length = head.headers.get("content-length", "")
         body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
@@ -220,6 +223,10 @@ def _turned_away(dialect: str, text: str, retry_after_s: float | None) -> tuple[
     """Made once: of all answers this one has to cost the least."""
     error = Overloaded(text, retry_after_s=retry_after_s)
     return error.status, error_headers(error), dialects.render_error(dialect, error)
+
+
+def _peer(scope: MutableMapping[str, Any]) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _whole(text: str) -> int | None:

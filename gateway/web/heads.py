@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.access.keys import key_id
+from gateway.access.origins import FORWARDED
 
 KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *KEY_HEADERS})
@@ -35,13 +36,19 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None
     parent_run: str | None
     subgoal: str | None
+    forwarded: str | None
+    """All lines of `X-Forwarded-For`."""
     sent: dict[Any, Any]
     """Memo of `backends.upstream`: what goes on of it, for each target."""
 
 
 def read(raw_headers: Iterable[tuple[bytes, bytes]]) -> Head:
     """Names are lower case already."""
+    raw_headers = list(raw_headers)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
+    forwarded = headers.get(FORWARDED)
+    if forwarded is not None and len(headers) < len(raw_headers):  # the line of the nearest proxy is the last one
+        forwarded = ",".join([value.decode("latin-1") for name, value in raw_headers if name == FORWARDED.encode()])
     key = presented_key(headers)
     if not _PRIVATE.isdisjoint(headers):
         headers = {name: value for name, value in headers.items() if name not in _PRIVATE}
@@ -53,6 +60,7 @@ def read(raw_headers: Iterable[tuple[bytes, bytes]]) -> Head:
         run=_name(headers.get("x-tollway-run")),
         parent_run=_name(headers.get("x-tollway-parent-run")),
         subgoal=_name(headers.get("x-tollway-subgoal")),
+        forwarded=forwarded,
         sent={},
     )
 

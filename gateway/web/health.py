@@ -36,6 +36,8 @@ def readyz(state: State) -> Response[dict[str, object]]:
         notes.append("keys: the database is away; keys used in the last 15 minutes go on, others get 503")
     if services.watch.warning:
         notes.append(f"database: {services.watch.warning}")
+    if services.keys.origins.warning:
+        notes.append(f"keys: {services.keys.origins.warning}")
     stopped = services.journal.spool.refusal
     if stopped:
         notes.append(f"journal: {stopped}; no new call is taken")

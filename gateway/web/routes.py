@@ -13,6 +13,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 
 from gateway import dialects
+from gateway.access.origins import FORWARDED, Origin
 from gateway.access.people import Person, as_tenant
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, ModelNotFound, NotFound, Overloaded
@@ -35,7 +36,10 @@ def tenant_of(request: ASGIConnection[Any, Any, Any, State]) -> Tenant:
     person: Person | None = request.scope["state"].get(PERSON)
     if person is not None:
         return as_tenant(person, request.query_params.get("team"))
-    return services.keys.tenant(presented_key(request.headers), time.time_ns() // 1_000)
+    origin = Origin(request.client.host if request.client else "", ",".join(request.headers.getall(FORWARDED, [])) or None)
+    tenant = services.keys.tenant(presented_key(request.headers), time.time_ns() // 1_000, origin)
+    services.keys.origins.seen(origin.peer, request.headers)
+    return tenant
 
 
 def _scope(tenant: Tenant) -> str | None:

@@ -5,14 +5,13 @@ socket tells them; from anywhere else it is as if it were not there. Model calls
 """
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from gateway.access.keys import key_id
+from gateway.access.origins import lies_in, networks, parsed
 from gateway.access.people import PROXY, People
 from gateway.settings_file import LoginSettings
 from gateway.web.heads import presented_key
@@ -20,8 +19,6 @@ from gateway.web.routes import PERSON
 
 if TYPE_CHECKING:
     from gateway.access.oidc import Tokens
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class SignIn:
@@ -35,7 +32,7 @@ class SignIn:
 
             self._tokens = Tokens(settings.oidc_issuer, settings.oidc_audience or "", settings.oidc_claim)
         self._header = settings.proxy_header
-        self._proxies: Sequence[Network] = [ipaddress.ip_network(text) for text in settings.proxy_addresses]
+        self._proxies = networks(settings.proxy_addresses)
 
     async def __call__(self, request: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         """Raises `Unauthorized` for a token that is none of ours, and for people whom nobody has let in."""
@@ -51,8 +48,5 @@ class SignIn:
             request.scope["state"][PERSON] = self._people.find(PROXY, subject)
 
     def _proxied(self, request: ASGIConnection[Any, Any, Any, Any]) -> bool:
-        try:
-            address = ipaddress.ip_address(request.client.host if request.client else "")
-        except ValueError:
-            return False
-        return any(address in network for network in self._proxies)
+        address = parsed(request.client.host if request.client else "")
+        return address is not None and lies_in(address, self._proxies)

@@ -61,7 +61,7 @@ class Turn(Client):
     def head_came(self, headers: list[tuple[bytes, bytes]], *, continues: bool) -> None:
         """The head is there."""
         try:
-            self._visit = self._front.enter(self.path, "POST", headers)
+            self._visit = self._front.enter(self.path, "POST", headers, self.protocol.peer)
         except GatewayError as error:
             self._refuse(error)
             return
@@ -71,7 +71,7 @@ class Turn(Client):
     def head_known(self, head: Head, body_bytes: int) -> None:
         """The same head as before is there."""
         try:
-            self._visit = self._front.enter_again(self.path, head, body_bytes)
+            self._visit = self._front.enter_again(self.path, head, body_bytes, self.protocol.peer)
         except GatewayError as error:
             self._refuse(error)
 

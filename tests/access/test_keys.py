@@ -4,9 +4,11 @@ from __future__ import annotations
 import pytest
 
 from gateway.access.keys import SEEN_US, KeyRecord, KeyRing, digest, key_id, mint
+from gateway.access.origins import Origin
 from gateway.core.errors import Overloaded, Unauthorized
 
 PEPPER = b"pepper"
+HERE = Origin("127.0.0.1")
 
 
 def ring(**fields: object) -> tuple[KeyRing, str]:
@@ -40,18 +42,18 @@ def test_a_typo_is_told_from_a_key_before_anything_is_looked_up(spoil: object) -
     wrong = spoil(key)  # type: ignore[operator]
     assert key_id(wrong) is None
     with pytest.raises(Unauthorized):
-        keys.tenant(wrong, 0)
+        keys.tenant(wrong, 0, HERE)
 
 
 def test_a_good_key_names_its_tenant() -> None:
     """Team, project and key id; an admin's role counts, others do not."""
     keys, key = ring()
-    tenant = keys.tenant(key, 0)
+    tenant = keys.tenant(key, 0, HERE)
     assert (tenant.team, tenant.project, tenant.key_id, tenant.admin) == ("search", "web", key_id(key), False)
     keys, key = ring(role="admin")
-    assert keys.tenant(key, 0).admin
+    assert keys.tenant(key, 0, HERE).admin
     keys, key = ring(role="lead")
-    assert not keys.tenant(key, 0).admin
+    assert not keys.tenant(key, 0, HERE).admin
 
 
 def test_the_id_alone_opens_nothing() -> None:
@@ -63,9 +65,9 @@ def test_the_id_alone_opens_nothing() -> None:
     forged = f"{body}{zlib.crc32(body.encode()) & 0xFFFFFF:06x}"
     assert key_id(forged) == key_id(key)
     with pytest.raises(Unauthorized):
-        keys.tenant(forged, 0)
+        keys.tenant(forged, 0, HERE)
     with pytest.raises(Unauthorized):
-        KeyRing(b"other", keys.records()).tenant(key, 0)
+        KeyRing(b"other", keys.records()).tenant(key, 0, HERE)
 
 
 @pytest.mark.parametrize(("fields", "now_us", "word"), [
@@ -75,10 +77,10 @@ def test_the_id_alone_opens_nothing() -> None:
 def test_a_key_ends_at_its_moment(fields: dict[str, int], now_us: int, word: str | None) -> None:
     keys, key = ring(**fields)
     if word is None:
-        assert keys.tenant(key, now_us).team == "search"
+        assert keys.tenant(key, now_us, HERE).team == "search"
     else:
         with pytest.raises(Unauthorized, match=word):
-            keys.tenant(key, now_us)
+            keys.tenant(key, now_us, HERE)
 
 
 def test_what_is_kept_is_a_keyed_digest() -> None:
@@ -93,25 +95,25 @@ def test_put_replaces_and_adds() -> None:
     keys, key = ring()
     (record,) = keys.records()
     keys.put(KeyRecord(id=record.id, team="other", digest=record.digest))
-    assert keys.tenant(key, 0).team == "other"
+    assert keys.tenant(key, 0, HERE).team == "other"
     assert len(keys.records()) == 1
 
 
 def test_while_the_database_is_away_keys_used_lately_go_on() -> None:
     """A key that nobody used for a quarter of an hour may have been revoked meanwhile."""
     keys, key = ring()
-    keys.tenant(key, 1)
+    keys.tenant(key, 1, HERE)
     keys.stale = True
-    assert keys.tenant(key, SEEN_US).team == "search"
-    assert keys.tenant(key, 2 * SEEN_US - 1).team == "search"
+    assert keys.tenant(key, SEEN_US, HERE).team == "search"
+    assert keys.tenant(key, 2 * SEEN_US - 1, HERE).team == "search"
     with pytest.raises(Overloaded) as refused:
-        keys.tenant(key, 4 * SEEN_US)
+        keys.tenant(key, 4 * SEEN_US, HERE)
     assert refused.value.code == "key_store_unavailable"
     keys.stale = False
-    assert keys.tenant(key, 4 * SEEN_US).team == "search"
+    assert keys.tenant(key, 4 * SEEN_US, HERE).team == "search"
 
 
 def test_a_lead_and_narrowed_models_are_told() -> None:
     keys, key = ring(role="lead", user_id="u", limits={"models": ["m-*"]})
-    tenant = keys.tenant(key, 0)
+    tenant = keys.tenant(key, 0, HERE)
     assert (tenant.lead, tenant.admin, tenant.user, tenant.models) == (True, False, "u", ("m-*",))

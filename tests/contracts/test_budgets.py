@@ -72,7 +72,7 @@ async def budgets(request: pytest.FixtureRequest, ledger: Ledger) -> AsyncIterat
         yield MemoryBudgets(past=ledger)
         return
     server: Server = request.getfixturevalue("server")
-    store = RedisBudgets(Link(address(server.url)), "r1", org=f"o{next(_orgs)}", past=ledger, shut_s=0.0, away="closed")
+    store = RedisBudgets(Link(address(server.url), timeout_s=5.0), "r1", org=f"o{next(_orgs)}", past=ledger, shut_s=0.0, away="closed")
     await store.start()
     yield store
     await store.close()
@@ -443,8 +443,8 @@ async def test_holds_of_a_replica_that_died_are_settled_by_its_journal(server: S
         return {id: 20 for id in ids if id == "in the ledger"}
 
     org, gates = f"o{next(_orgs)}", [gate("concurrent", 3)]
-    dead = RedisBudgets(Link(address(server.url)), "dead", org=org, past=ledger, shut_s=0.0, away="closed")
-    lives = RedisBudgets(Link(address(server.url)), "lives", org=org, past=ledger, costs=costs, shut_s=0.0, away="closed")
+    dead = RedisBudgets(Link(address(server.url), timeout_s=5.0), "dead", org=org, past=ledger, shut_s=0.0, away="closed")
+    lives = RedisBudgets(Link(address(server.url), timeout_s=5.0), "lives", org=org, past=ledger, costs=costs, shut_s=0.0, away="closed")
     await dead.start()
     await lives.start()
     for id in ("in the journal", "in the ledger", "not sent"):

@@ -244,3 +244,24 @@ def test_a_cost_that_is_not_known_counts_at_what_was_held(shared: bool, server: 
         argv = ["rerate", "--from", "2020-01-01", "--to", "2100-01-01", "--url", process.url, "--key", process.admin_key]
         assert command(*argv)[0] == 0
         until(lambda: budget(process)["spent_nanos"] == len(spent) * COST_NANOS, "what they came to to count")
+
+
+def test_an_agent_that_goes_in_circles_is_stopped(start: Start, site: Site) -> None:
+    """By one and the same prompt, whatever else is in the request; other prompts and other runs go on, at every replica alike."""
+    site.says(whole(chat_answer()))
+    policy = {"limits": {"rates": [{"name": "circles", "scope": "run", "same_prompt_per_minute": 3}]}}
+    one, two = start(policy), start(policy)
+    mine = {"x-tollway-run": "circles"}
+
+    def ask(process: Process, text: str, run: dict[str, str] = mine, **fields: Any) -> Any:
+        return process.chat(chat_body(site.model, text, **fields), headers=run)
+
+    assert [ask(process, "again", max_tokens=n + 1).status_code for n, process in enumerate([one, two, one])] == [200] * 3
+    for process in (one, two):
+        refused = ask(process, "again", temperature=0.1)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "same_prompt")
+        assert refused.headers["x-should-retry"] == "false"
+        assert 0 < int(refused.headers["retry-after"]) <= 60
+        assert ask(process, "something else").status_code == 200
+        assert ask(process, "again", {"x-tollway-run": "other"}).status_code == 200
+        assert ask(process, "again", {}).status_code == 200

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.access.keys import mint
 from tests.build import (
     PLAIN,
     NotStarted,
@@ -261,6 +262,21 @@ def test_a_gateway_for_the_network_needs_an_admin_key_of_its_own(tmp_path: Path,
     status, said = command("serve", "--config", str(path), "--host", host, "--port", str(free_port()), env={"PROVIDER_KEY": "x"})
     assert status == 1
     assert "admin_key" in said
+
+
+@pytest.mark.parametrize(("said", "starts"), [
+    pytest.param({}, False, id="nothing"), pytest.param({"proxies": ["10.0.0.0/8"]}, True, id="a proxy"),
+    pytest.param({"plain_http": True}, True, id="it is meant"),
+])  # fmt: skip
+def test_a_gateway_for_the_network_needs_tls_in_front(tmp_path: Path, site: Site, said: dict[str, object], starts: bool) -> None:
+    """T19: keys do not travel unencrypted by an oversight. What it says next, where it would start, is that the port is taken."""
+    path = write_files(tmp_path, {"backends": {"b": backend(site)}, "admin_key": "env:ADMIN", **said}, {"plain": PLAIN})
+    env = {"PROVIDER_KEY": "x", "ADMIN": mint()[1].reveal()}
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, text = command("serve", "--config", str(path), "--host", "0.0.0.0", "--port", port, env=env)
+    assert status == 1
+    assert ("proxies" in text, "--port" in text) == (not starts, starts)
 
 
 def test_a_missing_settings_file_is_told(tmp_path: Path) -> None:

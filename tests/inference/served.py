@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import uvicorn
 
-from inference.app import App, Served
+from inference.app import App, Protocol, Served
 from inference.engine import Engine
 from inference.storage import Storage
 from tests.build import free_port
@@ -24,7 +24,7 @@ def served(kv_tokens: int = 65_536, **options: Any) -> Iterator[str]:
     engine = Engine(model("fp32"), tokenizer(), Storage(model("fp32"), kv_tokens, torch.float32), threads=1, **options)
     engine.start()
     app, port = App(Served(engine, "tiny", "f", 0, {})), free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, http=Protocol, lifespan="off", log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until(lambda: server.started, "the engine's server")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from inference.answer import Teller
+from inference.answer import ChatTeller, Teller, frame
 from inference.ask import Delta, Usage
 from inference.chat import read_chat
+from inference.completions import CompletionTeller, read_completion
 from inference.sampling import Logprob
 from tests.inference.tiny import tokenizer
 
@@ -16,9 +18,13 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 USAGE = Usage(prompt=40, cached=32, output=5)
 
 
-def _teller(**body: Any) -> Teller:
+def _teller(**body: Any) -> ChatTeller:
     request = read_chat({"messages": [{"role": "user", "content": "Hi"}]} | body, tokenizer(), 512)
-    return Teller(request, "m", "fp", tokenizer())
+    return ChatTeller(request, "m", "fp", tokenizer())
+
+
+def _completion(**body: Any) -> CompletionTeller:
+    return CompletionTeller(read_completion({"prompt": "Hi"} | body, tokenizer(), 512), "m", "fp", tokenizer())
 
 
 def _deltas(*texts: str, reason: str = "stop") -> list[Delta]:
@@ -63,6 +69,17 @@ def test_stream_and_body_agree(
     assert chunks[-1]["usage"] == answer["usage"]
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 32
     assert {chunk["service_tier"] for chunk in chunks} == {answer["service_tier"]} == {"priority"}
+
+
+@pytest.mark.parametrize("teller", [_teller, _completion], ids=["chat", "completion"])
+@pytest.mark.parametrize("text", ["", "Hel", '"\\\n\0', "\ufffd\u2028é😀"], ids=ascii)
+def test_frames_are_the_chunks(teller: Callable[..., Teller], text: str) -> None:
+    """What is put together around a text is byte for byte what its chunks make."""
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        told = teller(**options)
+        for reason in (None, "stop"):
+            delta = Delta(text, (5,), (), USAGE, reason)
+            assert told.frames(delta) == b"".join(map(frame, told.chunks(delta)))
 
 
 def test_logprobs_are_told_once_each() -> None:

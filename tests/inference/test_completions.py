@@ -60,7 +60,7 @@ def test_stream_and_body_agree() -> None:
         Delta(text, (68 + at,), (Logprob(68 + at, -0.5, ((70, -0.25),)),), USAGE, "length" if at == 2 else None)
         for at, text in enumerate(("A", "", "BC"))
     ]
-    assert streamed.opening() == []
+    assert streamed.opening() == ()
     chunks = [chunk for delta in deltas for chunk in streamed.chunks(delta)]
     for delta in deltas:
         whole.add(delta)

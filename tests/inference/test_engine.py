@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.ask import Ask, Door, QueueFull
+from inference.ask import Ask, Delta, Door, QueueFull
 from inference.engine import Engine
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request
@@ -187,6 +187,26 @@ def test_an_abort_frees_the_blocks_and_is_counted(after: int) -> None:
     with _engine() as engine:
         asyncio.run(leave(engine))
         assert engine.scheduler.pool.counts().held == 0
+
+
+def test_one_who_cannot_be_told_does_not_silence_the_others() -> None:
+    """An answer poured out ends with its last delta; an error in the telling is that answer's alone."""
+
+    async def pour(engine: Engine) -> tuple[BaseException | None, list[Delta]]:
+        told: list[Delta] = []
+
+        def fail(_: Delta) -> None:
+            raise OSError("nobody there")
+
+        streams = [engine.submit(_ask([5] * 50), str(index)) for index in range(2)]
+        failed, _ = await asyncio.gather(streams[0].pour(fail), streams[1].pour(told.append), return_exceptions=True)
+        return failed, told
+
+    with _engine() as engine:
+        failed, told = asyncio.run(pour(engine))
+        assert isinstance(failed, OSError)
+        assert tokens_of(told) == tokens_of(run(engine, [_ask([5] * 50)])[0])
+        assert told[-1].reason == "length"
 
 
 def test_a_failing_step_ends_its_requests_only() -> None:

@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -106,6 +109,17 @@ async def test_sqlite_is_opened_for_durable_single_writing(tmp_path: Path) -> No
     async with running(tmp_path) as (_, _, store), store.begin() as connection:
         found = [(await connection.exec_driver_sql(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous", "busy_timeout")]
     assert found == ["wal", 2, 5_000]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has niceness by thread")
+async def test_the_thread_that_writes_stands_behind_the_loop(tmp_path: Path) -> None:
+    """On a core that both share, a call must not wait until a batch's time slice is over."""
+    async with running(tmp_path) as (_, _, store), store.engine.connect() as connection:
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert driver is not None
+        await driver.create_function("niceness", 0, lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        found = (await connection.exec_driver_sql("SELECT niceness()")).scalar_one()
+    assert found == min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + sql.STEPS_BACK, 19)
 
 
 @pytest.mark.parametrize(("url", "driver"), [

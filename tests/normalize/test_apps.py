@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.patterns import NAMES, described
 from gateway.normalize import apps
-from gateway.normalize.apps import KEPT, App, Apps, Known, volatile
+from gateway.normalize.apps import App, Apps, Known, volatile
 
 
 def test_an_app_is_known_by_its_beginning() -> None:
@@ -21,14 +22,13 @@ def test_an_app_is_known_by_its_beginning() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_MAX_APPS", "_MAX_LINES", "_MAX_SKELETONS"):
+    for name in ("_MAX_APPS", "_MAX_SKELETONS"):
         monkeypatch.setattr(apps, name, 10)
     known, app = Apps(), App()
     for n in range(50):
         known.app("t", "m", "abcdefghij"[n % 10] * n)
         volatile(app, [f"{'x' * n} line {n}\n"], None)
     assert len(known._apps) <= 10
-    assert len(app.lines) <= 10
     assert len(app.values) <= 10
 
 
@@ -37,7 +37,7 @@ def test_slots_of_a_conversation_stay_as_they_were() -> None:
     for n in range(3):
         found, known = volatile(app, [f"customer {n}\n"], None)
     assert found == [True]
-    early = Known(frozenset(), array(KEPT, [apps._name("customer 9")]), frozenset())
+    early = Known(frozenset(), array(NAMES, described(["customer 9"]).names), frozenset())
     assert volatile(app, ["customer 9\n"], early)[0] == [False]
     assert volatile(app, ["customer 9\n"], known)[0] == [True]
 
@@ -101,9 +101,9 @@ def test_what_stays_is_what_stayed(prompts: list[list[str]]) -> None:
     for lines in prompts:
         before = known
         leaves, known = volatile(app, lines, known)
-        kept = [apps._name(line.rstrip("\n")) for line, gone in zip(lines, leaves, strict=True) if not gone]
+        kept = list(described([line for line, gone in zip(lines, leaves, strict=True) if not gone]).names)
         assert list(known.kept) == kept
-        if before is not None and any(leaves) and not any(app.look(line)[1] for line in lines):
+        if before is not None and any(leaves) and not any(told.kind for told in described(lines).told.values()):
             assert _is_within(kept, list(before.kept))
 
 

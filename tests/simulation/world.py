@@ -242,7 +242,7 @@ class Life:
     async def answer(self, body: bytes, headers: list[tuple[bytes, bytes]], reader: Reader) -> None:
         """As `web/door.py` does it."""
         try:
-            visit = self.front.enter("/v1/chat/completions", "POST", headers)
+            visit = self.front.enter("/v1/chat/completions", "POST", headers, "127.0.0.1")
             if not self.front.may_enter():
                 place = self.world.loop.create_future()
                 self.front.queue(visit, partial(_came, place))
