@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := $(abspath .venv-clients)
 PEERS := .venv-peers
+AUDIT := .venv-audit
 READY := $(VENV)/.ready
 PYTEST = TOLLWAY_CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/python -m pytest
 # Half of the suite, in seconds: it mostly waits for servers that it starts, while the other half computes.
@@ -22,7 +23,7 @@ DASHBOARD_PORT ?= 8501
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint bench soak chaos peers browser lock clean screenshots
+.PHONY: help setup run demo test lint audit bench soak chaos peers browser lock clean screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,10 +69,19 @@ $(CLIENTS)/.ready: tests/clients/requirements.lock $(READY)
 	@$(CLIENTS)/bin/pip install --disable-pip-version-check --require-hashes -r tests/clients/requirements.lock | $(COUNT)
 	@touch $@
 
-lint: $(READY) ## ruff, mypy --strict, import layers
+lint: $(READY) ## ruff (bandit's rules too), mypy --strict, import layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(AUDIT)/.ready ## known holes in what is locked; needs a network, and says so where there is none
+	@$(BIN)/python -m tests.audit $(AUDIT)/bin/pip-audit requirements.lock tests/clients/requirements.lock tests/audit/requirements.lock
+
+# The scanner has an environment of its own, pinned by hashes: nothing of the project needs it.
+$(AUDIT)/.ready: tests/audit/requirements.lock $(READY)
+	@test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/pip install --disable-pip-version-check --require-hashes -r tests/audit/requirements.lock | $(COUNT)
+	@touch $@
 
 bench: $(READY) ## the benchmarks that stand behind the figures in README and docs
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -105,6 +115,8 @@ lock: $(READY) ## write requirements.lock anew
 	  --generate-hashes --no-emit-package tollway --no-header -q -o requirements.lock
 	$(BIN)/uv pip compile tests/clients/requirements.in --universal --python-version 3.11 --generate-hashes --no-header -q \
 	  -o tests/clients/requirements.lock
+	$(BIN)/uv pip compile tests/audit/requirements.in --universal --python-version 3.11 --generate-hashes --no-header -q \
+	  -o tests/audit/requirements.lock
 
 clean: ## remove the virtual environment and caches (never the data in .tollway)
-	rm -rf $(VENV) $(CLIENTS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(PEERS) $(AUDIT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,62 +1,83 @@
 """`python -m benchmarks.dashboard`: how long the server takes for each page of the dashboard, by the size of the ledger.
 
 Pages run as a browser would have them run (all queries, all charts made), with nothing kept from the run before, on entries of
-thirty days. Up to a million entries are in SQLite, and the figures are processor time, SQLite's included; more are in a
-throw-away PostgreSQL, or the one at `--postgres`, whose work is another process's: those are by the clock.
+thirty days: bare, and with every filter, viewer and choice of `dashboard_asks`. Up to a million entries are in SQLite, and the
+figures are processor time, SQLite's included; more are in a throw-away PostgreSQL, or the one at `--postgres`, whose work is
+another process's: those are by the clock. Ten million take 20 GB of disk and some minutes to make.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl
 
 import streamlit as st
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.dashboard_asks import BARE, Ask, asks
 from dashboard import app
 from dashboard.app import PAGES
 from dashboard.data import Viewer
 from gateway.ledger import reports
 from gateway.ledger.reports import LedgerUnavailable
-from tests.dashboard.opened import page
+from tests.dashboard.opened import asked
+from tests.ledger import heard
 from tests.ledger.many import fill
 from tests.ledger.postgres import Postgres, binaries
 
-SQLITE_UP_TO, BUDGET_S = 1_000_000, 1.0
+SQLITE_UP_TO, BUDGET_S, TIMEOUT_S = 1_000_000, 1.0, 300.0
 console = Console()
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds that the server took for one ask, run by run."""
+
+    ask: Ask
+    seconds: Sequence[float]
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def p95(self) -> float:
+        return p95(self.seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000], help="entries")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each page")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 10_000_000], help="entries")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each page with each filter")
+    parser.add_argument("--bare-runs", type=int, default=10, help="runs of each page without one")
+    parser.add_argument("--pages", nargs="+", choices=list(PAGES), default=list(PAGES))
+    parser.add_argument("--filters", default="", help="only those with this text in their name, for example `lane`")
     parser.add_argument("--postgres", metavar="URL", help="for more than a million: an empty database, or one filled before")
     parser.add_argument("--keep", type=Path, help="folder for the files of SQLite; those that are there already are used again")
-    parser.add_argument("--query", default="range=30d", help="what stands in the address, for example range=7d&lane=fast")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every single time, in seconds")
     args = parser.parse_args()
-    address = dict(parse_qsl(args.query))
     logging.disable(logging.WARNING)        # Streamlit's, about running without a server
-    times = {}
+    found: dict[int, list[Took]] = {}
     for size in args.sizes:
         with _ledger(size, args.keep, args.postgres) as url:
-            clock = time.process_time if url.startswith("sqlite") else time.monotonic
-            times[size] = measure(url, args.runs, address, clock)
-    heads = [f"{size:,} {'processor' if size <= SQLITE_UP_TO else 'clock'} p50 / p95" for size in args.sizes]
-    table = Table("page", *heads, title=f"ms of a page, {args.runs} runs, {args.query}")
-    for title in PAGES:
-        table.add_row(title, *[_text(times[size][title]) for size in args.sizes])
-    console.print(table)
-    slow = [title for title in PAGES for size in args.sizes if _p95(times[size][title]) > BUDGET_S]
-    console.print(f"over {BUDGET_S:.0f} s at p95: {', '.join(sorted(set(slow))) or 'none'}")
+            found[size] = measure(url, args.pages, args.filters, args.runs, args.bare_runs)
+        if args.json:       # of the sizes that are done, whatever becomes of the next
+            args.json.write_text(json.dumps(_json(found), indent=1) + "\n")
+    console.print(_table(found, args.pages))
+    slow = [(size, took) for size, all_of_them in found.items() for took in all_of_them if took.p95 > BUDGET_S]
+    console.print(f"over {BUDGET_S:.0f} s at p95: {len(slow) or 'none'} of {sum(map(len, found.values()))}")
+    for size, took in sorted(slow, key=lambda one: -one[1].p95):
+        console.print(f"  {size:,}: {took.ask.title}, {took.ask.name}: {took.p95:.2f} s")
 
 
 @contextlib.contextmanager
@@ -72,6 +93,7 @@ def _ledger(size: int, keep: Path | None, postgres: str | None) -> Iterator[str]
             started = time.monotonic()
             fill(place, size, _shown)
             console.print(f"{_entries(url):,} entries made in {time.monotonic() - started:.0f} s")
+        heard.say(url)
         yield url
 
 
@@ -98,35 +120,72 @@ def _shown(loop: Iterable[int], what: str) -> Iterable[int]:
     return track(list(loop), what, console=console)
 
 
-def measure(url: str, runs: int, address: dict[str, str], clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Seconds of each page's runs, by its title."""
+def measure(url: str, pages: Sequence[str], only: str, runs: int, bare_runs: int) -> list[Took]:
     os.environ["TOLLWAY_DATABASE_URL"] = url
-    found: dict[str, list[float]] = {title: [] for title in PAGES}
-    took_s: list[float] = []
-    show = app.show
+    clock = time.process_time if url.startswith("sqlite") else time.monotonic
+    report = reports.connect(url)
+    wanted = [ask for ask in asks(report) if ask.title in pages and only in ask.name]
+    report.close()
+    with _timed(clock) as took_s:
+        for title in pages:     # loads modules, and what the database reads first
+            asked(title, Viewer(None), {"range": "7d"}, timeout_s=TIMEOUT_S)
+        found = []
+        for ask in track(wanted, f"pages of {url.partition(':')[0]}", console=console):
+            took_s.clear()
+            for _ in range(bare_runs if ask.name == BARE else runs):
+                st.cache_data.clear()
+                asked(ask.title, ask.viewer, ask.address, ask.widgets, timeout_s=TIMEOUT_S)
+            found.append(Took(ask, tuple(took_s)))
+    return found
+
+
+@contextlib.contextmanager
+def _timed(clock: Callable[[], float]) -> Iterator[list[float]]:
+    """Seconds of each page, without what the test harness around it takes."""
+    took_s, show = list[float](), app.show
 
     def timed(title: str, viewer: Viewer) -> None:
         started = clock()
         show(title, viewer)
         took_s.append(clock() - started)
 
-    app.show = timed        # without what the test harness around it takes
-    for turn in range(runs + 1):
-        for title in PAGES:
-            st.cache_data.clear()
-            page(title, **address)
-            if turn:        # the first run loads modules
-                found[title].append(took_s[-1])
-    app.show = show
-    return found
+    app.show = timed
+    try:
+        yield took_s
+    finally:
+        app.show = show
 
 
-def _p95(seconds: list[float]) -> float:
+def p95(seconds: Sequence[float]) -> float:
     return sorted(seconds)[-1 - len(seconds) // 20]
 
 
-def _text(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds) * 1e3:,.0f} / {_p95(seconds) * 1e3:,.0f}"
+def _table(found: dict[int, list[Took]], pages: Sequence[str]) -> Table:
+    heads = [f"{size:,} {'processor' if size <= SQLITE_UP_TO else 'clock'}" for size in found]
+    table = Table("page", *heads, title=f"ms: {BARE}, p50 / p95; p95 of all filters together; the slowest one's p95")
+    for title in pages:
+        cells = []
+        for all_of_them in found.values():
+            own = [took for took in all_of_them if took.ask.title == title]
+            cells.append(_cell(own) if own else "")
+        table.add_row(title, *cells)
+    return table
+
+
+def _cell(own: Sequence[Took]) -> str:
+    bare = [f"{took.p50 * 1e3:,.0f} / {took.p95 * 1e3:,.0f}; " for took in own if took.ask.name == BARE]
+    slowest = max(own, key=lambda took: took.p95)
+    together = p95([second for took in own for second in took.seconds])
+    return f"{''.join(bare)}{together * 1e3:,.0f}; {slowest.p95 * 1e3:,.0f} ({slowest.ask.name})"
+
+
+def _json(found: dict[int, list[Took]]) -> dict[str, list[dict[str, object]]]:
+    return {
+        str(size): [
+            {"page": took.ask.title, "filter": took.ask.name, "seconds": [round(s, 4) for s in took.seconds]} for took in told
+        ]
+        for size, told in found.items()
+    }
 
 
 if __name__ == "__main__":

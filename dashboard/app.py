@@ -22,6 +22,8 @@ PAGES: dict[str, tuple[ModuleType, str]] = {
     "Policies": (policies, ":material/policy:"),
     "Health": (health, ":material/vital_signs:"),
 }
+OF_NOW = ("Budgets", "Policies", "Health")
+"""Pages about how things are, whatever range is chosen."""
 REFRESH_S, RETRY_S = 5, 3
 ICON = str(Path(__file__).with_name("icon.svg"))
 """A file: for the browser's tab Streamlit would fetch a named symbol or emoji from a CDN."""
@@ -71,7 +73,7 @@ def show(title: str, viewer: Viewer) -> None:
         st.header(title, anchor=False)
         try:
             now = chosen(data.now_us())
-            st.caption(f"{now.title} · days and hours of {now.tz}")
+            st.caption(f"{'As it is now' if title in OF_NOW else now.title} · days and hours of {now.tz}")
             PAGES[title][0].page(now, viewer)
         except LedgerUnavailable as error:
             _away(error)

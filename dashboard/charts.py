@@ -55,7 +55,7 @@ def _time(ticks: Sequence[str]) -> alt.X:
 
 
 def _legend() -> alt.Legend:
-    return alt.Legend(title=None, orient="top", columns=3, symbolType="square", labelLimit=170, offset=4)
+    return alt.Legend(title=None, orient="top", columns=3, symbolType="square", labelLimit=170, offset=4, padding=0)
 
 
 def _tooltip(dimension: str, unit: str) -> list[alt.Tooltip]:
@@ -69,7 +69,7 @@ def stacked(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit:
     ordered = [{**point, "rank": rank[point["name"]]} for point in points]
     chart: alt.Chart = _chart(ordered).mark_bar().encode(
         _time(ticks),
-        alt.Y("value:Q", title=None, axis=_axis(unit, 5), stack=True),
+        alt.Y("value:Q", title=_title(unit), axis=_axis(unit, 5), stack=True),
         alt.Color("name:N", scale=scale, legend=_legend()),
         alt.Order("rank:Q"),
         tooltip=_tooltip(dimension, unit),
@@ -80,11 +80,11 @@ def stacked(points: Sequence[Point], ticks: Sequence[str], dimension: str, unit:
 def ranked(points: Sequence[Point], dimension: str, unit: str) -> alt.Chart:
     """Horizontal bars, the longest on top."""
     chart: alt.Chart = _chart(points).mark_bar(cornerRadiusEnd=3, height=18).encode(
-        alt.X("value:Q", title=None, axis=_axis(unit, 4)),
+        alt.X("value:Q", title=_title(unit), axis=_axis(unit, 4)),
         alt.Y("name:N", sort="-x", title=None, axis=alt.Axis(labelLimit=180, ticks=False)),
         alt.Color("name:N", scale=colours(dimension, _names(points)), legend=None),
         tooltip=[alt.Tooltip("name:N", title=dimension), alt.Tooltip("exact:N", title=unit)],
-    ).properties(height=34 * len(points) + 30)  # fmt: skip
+    ).properties(height=34 * len(points) + (50 if _title(unit) else 30))  # fmt: skip
     return chart
 
 
@@ -149,12 +149,13 @@ def histogram(bars: Sequence[Bar]) -> alt.Chart:
 
 def grid(points: Sequence[Point], unit: str) -> alt.Chart:
     """A heat map. A point: `x`, `y`, `value`, `exact`. `unit`: `ms`, on a logarithmic scale, or a share's name."""
-    waits = unit == "ms"
+    waits, values = unit == "ms", [point["value"] for point in points]
     scale = alt.Scale(scheme="viridis", type="log") if waits else alt.Scale(scheme="viridis", domain=[0, 1])
-    how: dict[str, Any] = {"labelExpr": _WAIT, "values": _WAITS} if waits else {"format": ".0%", "tickCount": 4}
+    within = [wait for wait in _WAITS if min(values, default=0) <= wait <= max(values, default=0)]
+    how: dict[str, Any] = {"labelExpr": _WAIT, "values": within} if waits else {"format": ".0%", "tickCount": 4}
     colour = alt.Color("value:Q", scale=scale, legend=alt.Legend(title=None, orient="right", **how))
     chart: alt.Chart = _chart(points).mark_rect(stroke="white", strokeWidth=0.5, strokeOpacity=0.4).encode(
-        alt.X("x:O", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
+        alt.X("x:O", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelFlush=False, ticks=False)),
         alt.Y("y:O", title=None, axis=alt.Axis(ticks=False, labelLimit=160)),
         colour,
         tooltip=[alt.Tooltip("y:N", title="row"), alt.Tooltip("x:N", title="column"), alt.Tooltip("exact:N", title=unit)],
@@ -167,8 +168,8 @@ def scatter(points: Sequence[Point]) -> alt.Chart:
     log = alt.Scale(type="log", nice=False, padding=12)
     texts = {"name": "lane", "chosen": "was", "exact": "cost, wait", "id": "call"}
     chart: alt.Chart = _chart(points).mark_point(size=50).encode(
-        alt.X("wait:Q", title="expected wait, seconds", scale=log, axis=alt.Axis(format="~r", tickCount=5)),
-        alt.Y("cost:Q", title="expected cost, $", scale=log, axis=alt.Axis(format="~r", tickCount=5)),
+        alt.X("wait:Q", title="expected wait, seconds", scale=log, axis=_steps(-3, 5)),
+        alt.Y("cost:Q", title="expected cost, $", scale=log, axis=_steps(-9, 4)),
         alt.Color("name:N", scale=colours("lane", _names(points)), legend=_legend()),
         alt.Shape("chosen:N", scale=alt.Scale(domain=["chosen", "lost"], range=["circle", "cross"]), legend=_legend()),
         tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in texts.items()],
@@ -189,12 +190,23 @@ def timeline(points: Sequence[Point]) -> alt.Chart:
     return chart
 
 
+def _title(unit: str) -> str | None:
+    """An axis whose ticks do not say their unit has it for a title."""
+    return None if unit in ("$", "share") else unit
+
+
 def _axis(unit: str, ticks: int) -> alt.Axis:
     """Dollars below one are written out: SI's small m means a thousandth, and a million to whoever pays."""
     if unit == "$":
         dollars = "datum.value >= 1 ? format(datum.value, '$,.2~f') : format(datum.value, '$.2~r')"
         return alt.Axis(labelExpr=dollars, tickCount=ticks)
     return alt.Axis(format="%" if unit == "share" else "~s", tickCount=ticks)
+
+
+def _steps(least: int, most: int) -> alt.Axis:
+    """Of a logarithm, one, two and five of each power of ten."""
+    values = [step * 10.0**power for power in range(least, most) for step in (1, 2, 5)]
+    return alt.Axis(values=values, format=",.2~r", labelOverlap="greedy")
 
 
 def _wait_axis() -> alt.Axis:

@@ -94,7 +94,7 @@ __all__ = [
 ]  # fmt: skip
 
 KEEP_S = 4
-DAY_US = 86_400_000_000
+DAY_US, HOUR_US = 86_400_000_000, 3_600_000_000
 MEND_US = 2 * DAY_US
 LATEST_MISSES, LATEST_ENTRIES = 5_000, 20_000
 """What reads single entries reads so many of the latest, however large the ledger is."""
@@ -176,10 +176,7 @@ def latest_calls(part: Slice, search: str, limit: int) -> tuple[list[dict[str, A
 
 def call(call_id: str, viewer: Viewer) -> dict[str, Any] | None:
     """None too if it is of another team or project."""
-    found = _reports(database_url())
-    if viewer.project is not None and not found.values("call_id", Slice(where={**viewer.where, "call_id": call_id})):
-        return None
-    return found.call(call_id, viewer.team)
+    return _reports(database_url()).call(call_id, viewer.team, viewer.project)
 
 
 @st.cache_data(ttl=KEEP_S, max_entries=32, show_spinner=False)
@@ -231,14 +228,11 @@ def _dearest(url: str, name: str, part: Slice, most: int) -> list[Row]:
 
 
 def run(run_id: str, viewer: Viewer) -> dict[str, Any] | None:
-    found = _reports(database_url())
-    if viewer.project is not None and not found.spend((), Slice(where={**viewer.where, "run": run_id})).total.attempts:
-        return None
-    return found.run(run_id, viewer.team)
+    return _reports(database_url()).run(run_id, viewer.team, viewer.project)
 
 
 def run_calls(run_id: str, viewer: Viewer) -> list[dict[str, Any]]:
-    return _reports(database_url()).run_calls(run_id, viewer.team)
+    return _reports(database_url()).run_calls(run_id, viewer.team, viewer.project)
 
 
 @st.cache_data(ttl=KEEP_S, max_entries=4, show_spinner=False)
@@ -284,7 +278,7 @@ def uses(limits: tuple[Limit, ...]) -> list[Use]:
 
 def run_trace(run_id: str, viewer: Viewer) -> list[dict[str, Any]]:
     """The run's answered calls as lines of a trace file."""
-    found = _reports(database_url()).run_trace(run_id, viewer.team)
+    found = _reports(database_url()).run_trace(run_id, viewer.team, viewer.project)
     return found["trace"] if found else []
 
 

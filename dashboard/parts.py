@@ -48,6 +48,16 @@ def shown_as(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**COLUMNS, **{name: money(name, [row[name] for row in rows]) for name in DOLLARS}}
 
 
+def frame(rows: Sequence[Mapping[str, Any]], key: str, how: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    """A table; `how`: column -> its configuration. What is not known is a dash."""
+    return st.dataframe(rows, hide_index=True, placeholder=format.NONE, column_config=how, key=f"{key}-table", **more)
+
+
+def chosen(rows: Sequence[Mapping[str, Any]], key: str, how: Mapping[str, Any], **more: Any) -> list[int]:
+    """A table of which one row can be chosen; its place, if one is."""
+    return list(frame(rows, key, how, on_select="rerun", selection_mode="single-row", **more)["selection"]["rows"])
+
+
 def cards(found: Sequence[Advice], *, linked: bool = False) -> None:
     """Advice side by side, three at most; `linked`: with a way to the page that tells more of that team."""
     for column, item in zip(st.columns(3), found, strict=False):
@@ -148,16 +158,15 @@ def table(by: Sequence[str], rows: Sequence[Row], key: str, columns: Sequence[st
     """Rows with all their figures, to sort, to download and, where they are by one word, to go on to their calls from; the
     download has money to the nano-dollar."""
     shown = [{**dict(zip(by, map(charts.name, row.key), strict=True)), **figures(row)} for row in rows]
-    order = [*by, *columns] if columns else None
-    how: dict[str, Any] = {"hide_index": True, "column_config": shown_as(shown), "column_order": order, "key": f"{key}-table"}
+    how, order = shown_as(shown), [*by, *columns] if columns else None
     if len(by) == 1:
-        chosen = st.dataframe(shown, **how, on_select="rerun", selection_mode="single-row")["selection"]["rows"]
-        if chosen and chosen[0] < len(rows):
-            to_calls(by[0], charts.name(rows[chosen[0]].key[0]))
+        picked = chosen(shown, key, how, column_order=order)
+        if picked and picked[0] < len(rows):
+            to_calls(by[0], charts.name(rows[picked[0]].key[0]))
         else:
             st.caption("Choose a row to go on to its calls.")
     else:
-        st.dataframe(shown, **how)
+        frame(shown, key, how, column_order=order)
     exact = [row.json(tuple(by)) for row in rows]
     download(exact, list(exact[0]) if exact else list(by), key)
 

@@ -1,9 +1,9 @@
 """How many calls are served at once: as many as the event loop keeps up with; the rest waits a moment or comes back.
 
-Two measures. In one turn of the loop only so many calls begin as it serves in `TURN_S`: whatever else is ready then has its
-turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is more to do
-than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is small, as in
-TCP. Streams that wait for their model cost no time, so thousands may be open.
+Two measures. In one turn of the loop only so many calls begin as it serves in a few milliseconds: whatever else is ready then
+has its turn soon, a refusal too. And the loop's own lag: a timer that is due every 50 ms and comes late says that there is
+more to do than time to do it. The number of calls in flight then shrinks below what it is, and grows again while the lag is
+small, as in TCP. Streams that wait for their model cost no time, so thousands may be open.
 
 Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
 delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
@@ -19,7 +19,6 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from gateway.core.errors import Overloaded
 from gateway.settings import Settings
@@ -28,15 +27,17 @@ from router_policies.rules import Policy
 TICK_S = 0.05
 EXCESS = 1.1
 """The gateway sheds calls from when a queue was full until no more than that many times as many come as leave."""
-TURN_S, LEAST_STARTS = 0.001, 2
-"""As many calls begin in one turn of the loop as are served in that time; a few always may."""
+TURN_S, ALONE_TURN_S, LEAST_STARTS = 0.002, 0.004, 2
+"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one, which serves more
+calls a second, holds where all that waited lately was of one team and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-QUEUE_S, LEAST_QUEUE, WAIT_S = 0.02, 8, 0.03
+QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
 `WAIT_S`."""
 MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 1.0, 0.01
 """The same while it does not, for each team; how often it is looked at."""
+_PERIOD_TICKS = 20
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
 _PAGE = 4096
@@ -46,14 +47,8 @@ Go = Callable[[Overloaded | None], None]
 """What is called when a call that waited has its place, or has waited too long."""
 
 
-class _Waiting(NamedTuple):
-    since: float
-    """On the loop's clock."""
-    go: Go
-
-
-_Queues = dict[str, deque[_Waiting]]
-"""Team -> its calls that wait; the team whose turn it is stands first."""
+_Queues = dict[str, deque[tuple[float, Go]]]
+"""Team -> its calls that wait, each with the time of the loop's clock since when; the team whose turn it is stands first."""
 
 
 class Admission:
@@ -71,6 +66,10 @@ class Admission:
         self._starts = 0
         """In this turn of the loop."""
         self._most_starts = LEAST_STARTS
+        self._teams = set[str]()
+        """Who has waited lately."""
+        self._shared_until = 0
+        """Up to that tick more than one team counts as waiting."""
         self._turning = self._expiring = self._sheds = False
         self._came = self._left = 0
         self._comes_per_s = self._leaves_per_s = 0.0
@@ -98,7 +97,8 @@ class Admission:
         if len(queues.get(team, ())) >= self._most(len(queues)):
             self._sheds = True
             raise _refusal("the gateway is overloaded")
-        queues.setdefault(team, deque()).append(_Waiting(now, go))
+        queues.setdefault(team, deque()).append((now, go))
+        self._teams.add(team)
         self._waits += 1
         if not self._expiring:
             self._expire()
@@ -134,7 +134,7 @@ class Admission:
         """The call is over; the next one that waits comes in."""
         self.in_flight -= 1
         self._left += 1
-        if self._waits:
+        if self._waits and self._starts < self._most_starts:
             self._let_in()
 
     def _began(self) -> None:
@@ -154,14 +154,15 @@ class Admission:
         """One of each team in turn, as many as may begin now."""
         for queues in self._queues:
             while queues and self.in_flight < self.limit and self._starts < self._most_starts:
-                team = next(iter(queues))
-                queue = queues.pop(team)
-                place = queue.popleft()
-                if queue:
-                    queues[team] = queue
+                team, queue = next(iter(queues.items()))
+                _, go = queue.popleft()
+                if not queue:
+                    del queues[team]
+                elif len(queues) > 1:
+                    queues[team] = queues.pop(team)
                 self._waits -= 1
                 self._began()
-                place.go(None)
+                go(None)
 
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
@@ -169,9 +170,9 @@ class Admission:
         since = loop.time() - (WAIT_S if self._sheds else MOST_WAIT_S)
         for queues in self._queues:
             for team, queue in list(queues.items()):
-                while queue and queue[0].since <= since:
+                while queue and queue[0][0] <= since:
                     self._waits -= 1
-                    queue.popleft().go(_refusal("the gateway is overloaded"))
+                    queue.popleft()[1](_refusal("the gateway is overloaded"))
                 if not queue:
                     queues.pop(team, None)
         self._expiring = self._waits > 0
@@ -196,14 +197,21 @@ class Admission:
         self.felt(lag_s)
         self._leaves_per_s += 0.2 * (self._left / (TICK_S + lag_s) - self._leaves_per_s)
         self._comes_per_s += 0.2 * (self._came / (TICK_S + lag_s) - self._comes_per_s)
-        self._most_starts = max(LEAST_STARTS, int(self._leaves_per_s * TURN_S))
         self._came = self._left = 0
         self._sheds = self._sheds and self._comes_per_s > EXCESS * self._leaves_per_s
         self._ticks += 1
+        self._most_starts = max(LEAST_STARTS, int(self._leaves_per_s * self._turn_s()))
         if self._memory_limit is not None and self._ticks % 10 == 0:
             self._memory_share = self._rss() / self._memory_limit
         self._due = loop.time() + TICK_S
         self._timer = loop.call_at(self._due, self._tick)
+
+    def _turn_s(self) -> float:
+        if len(self._teams) > 1:
+            self._shared_until = self._ticks + _PERIOD_TICKS
+        if len(self._teams) > 1 or self._ticks % _PERIOD_TICKS == 0:
+            self._teams.clear()
+        return TURN_S if self._sheds or self._ticks < self._shared_until else ALONE_TURN_S
 
     def felt(self, lag_s: float) -> None:
         """The loop came that late."""

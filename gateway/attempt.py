@@ -29,6 +29,7 @@ from gateway.backends.upstream import (
     incoming,
     read,
     retry_after_s,
+    unlocked,
 )
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
@@ -120,13 +121,14 @@ class Attempt(msgspec.Struct, kw_only=True):
             ask_usage=sketch.stream and not sketch.wants_usage,
         )
 
-    async def run(self, request: bytes, upstream: Upstream, client: Client) -> None:
+    def run(self, request: bytes, upstream: Upstream, client: Client) -> Awaitable[None]:
         """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""
         self._began = time.perf_counter()
         if self.deadline is None:
-            await self._run(request, upstream, client)
-            return
-        left_s = max(self.deadline - time.monotonic(), 0.0)
+            return self._run(request, upstream, client)
+        return self._run_until(max(self.deadline - time.monotonic(), 0.0), request, upstream, client)
+
+    async def _run_until(self, left_s: float, request: bytes, upstream: Upstream, client: Client) -> None:
         timer = asyncio.get_running_loop().call_later(left_s, self._time_is_up, client)
         try:
             await self._run(request, upstream, client)
@@ -144,27 +146,24 @@ class Attempt(msgspec.Struct, kw_only=True):
             if client.gone:
                 self.stop.set()
         try:
-            response = await upstream.send(self.target, request, going_on(self.target, self.call), self.stop)
-        except Stopped as stopped:
-            self.outcome.sent = stopped.sent
-            await self._stopped("the client left before an answer")
-            return
-        except (Unreachable, Dropped) as error:
-            raise await self._next("failed", error) from error
-        except (Broken, Unanswered) as error:
-            self.outcome.sent = True
-            await self._settle("sent_unanswered", str(error))
-            raise
+            try:
+                response = await upstream.send(self.target, request, going_on(self.target, self.call), self.stop)
+            except Stopped as stopped:
+                self.outcome.sent = stopped.sent
+                await self._stopped("the client left before an answer")
+                return
+            except (Unreachable, Dropped) as error:
+                raise await self._next("failed", error) from error
+            except (Broken, Unanswered) as error:
+                self.outcome.sent = True
+                await self._settle("sent_unanswered", str(error))
+                raise
+            await self._answer(response, client)
         finally:
             client.on_gone(None)
-        await self._answer(response, client)
 
     async def _answer(self, response: Answer, client: Client) -> None:
         self.outcome.http_status = response.status
-        if self.stop_on_hang_up:
-            client.on_gone(self.stop.set)
-            if client.gone:
-                self.stop.set()
         try:
             if response.status >= 300:
                 await self._refused(response, client)
@@ -173,7 +172,6 @@ class Attempt(msgspec.Struct, kw_only=True):
             else:
                 await self._whole(response, client)
         finally:
-            client.on_gone(None)
             await response.aclose()
 
     # the three kinds of answer
@@ -181,7 +179,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     async def _refused(self, response: Answer, client: Client) -> None:
         status = response.status
         try:
-            body = await read(response, self.stop)
+            body = unlocked(await read(response, self.stop), self.target)
         except (UpstreamError, Stopped):
             body = b""
         if status < 400:
@@ -319,10 +317,11 @@ class Attempt(msgspec.Struct, kw_only=True):
         if self.begun is not None:
             self.begun()
 
-    async def _settle(self, status: Status, error: str | None) -> Sequence[tuple[bytes, bytes]]:
-        self.outcome.status, self.outcome.error = status, error
-        self.outcome.total_s = time.perf_counter() - self._began
-        return await self.settle(self.outcome)
+    def _settle(self, status: Status, error: str | None) -> Awaitable[Sequence[tuple[bytes, bytes]]]:
+        outcome = self.outcome
+        outcome.status, outcome.error = status, error
+        outcome.total_s = time.perf_counter() - self._began
+        return self.settle(outcome)
 
     async def _next(
         self, status: Status, error: GatewayError, answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None

@@ -293,15 +293,15 @@ def _used(tokens: TokenUsage) -> int | None:
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
     """`x-tollway-cost-usd` and `x-tollway-tokens`."""
-    tokens = entry.tokens
-    told = b"written=%d" % tokens.written if tokens.cache_write else b"written=0"
-    if tokens.cache_read is not None:
-        told = b"cached=%d,%b" % (tokens.cache_read, told)
-    if tokens.uncached is not None:
-        told = b"uncached=%d,%b" % (tokens.uncached, told)
-    if tokens.output is not None:
-        told = b"%b,output=%d" % (told, tokens.output)
-    cost = usd(entry.cost_nanos)
+    tokens, cost = entry.tokens, usd(entry.cost_nanos)
+    uncached, read, output = tokens.uncached, tokens.cache_read, tokens.output
+    told = b"written=%d" % (tokens.written if tokens.cache_write else 0)
+    if read is not None:
+        told = b"cached=%d,%b" % (read, told)
+    if uncached is not None:
+        told = b"uncached=%d,%b" % (uncached, told)
+    if output is not None:
+        told = b"%b,output=%d" % (told, output)
     if cost is None:
         return [(b"x-tollway-tokens", told)]
     return [(b"x-tollway-tokens", told), (b"x-tollway-cost-usd", cost.encode("ascii"))]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.backends.fleet import Target
-from gateway.budgets import Budgets, Hold, Refused
+from gateway.budgets import Budgets, Gate, Hold, Refused
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden
 from gateway.core.money import nanos_from_picos
@@ -36,14 +36,6 @@ class Held(NamedTuple):
     """Where it is to be raised as the stream goes on."""
 
 
-class _Bounds(NamedTuple):
-    """A lane as the price book knows it, and how much the call may make of it."""
-
-    candidate: estimate.Candidate
-    input_tokens: int
-    choices: int
-
-
 class Holds:
     """Takes holds for attempts."""
 
@@ -62,25 +54,26 @@ class Holds:
         `first`: of the call's attempts; the others are no requests of the client. `deadline`: of the call, monotonic.
         """
         ttl_us = _ttl_us(call, target, deadline)
-        accounts = self._stands.accounts(policy, call, ranked.model)
-        gates = self._stands.gates(policy, call, ranked.model, _tokens(call, body_bytes), first=first)
+        accounts, gates = self._stands.accounts(policy, call, ranked.model), tuple[Gate, ...]()
+        if policy.limits.rates:
+            gates = self._stands.gates(policy, call, ranked.model, _tokens(call, body_bytes), first=first)
         if not accounts:
             return Held(await self._budgets.hold((), 0, attempt_id, ttl_us, gates)) if gates else Held()
-        lane = _Bounds(
+        reach = estimate.Reach(
             self._candidate(target, ranked.upstream_model),
             estimate.input_bound(body_bytes, has_tools=call.sketch.has_tools),
             choices(call),
         )
-        output, most = self._outputs(call, lane)
-        amount, limit = self._ceiling_nanos(call, policy, lane, output), None
+        output, most = self._outputs(call, reach)
+        amount, limit = self._ceiling_nanos(call, policy, reach, output), None
         while True:
             try:
                 hold = await self._budgets.hold(accounts, amount, attempt_id, ttl_us, gates)
                 if limit is not None or output == most:
                     return Held(hold, limit)
-                return Held(hold, None, self._stretch(call, policy, lane, hold, output, most))
+                return Held(hold, None, self._stretch(call, policy, reach, hold, output, most))
             except Refused as no:
-                limit, room = self._worth(call, lane, no.room_nanos), no.room_nanos
+                limit, room = self._worth(call, reach, no.room_nanos), no.room_nanos
                 if limit is None or room >= amount:
                     raise
                 amount = room
@@ -99,44 +92,38 @@ class Holds:
             found = self._candidates[target.key, model] = estimate.Candidate(target.provider, model, tier, target.region)
         return found
 
-    def _outputs(self, call: Call, lane: _Bounds) -> tuple[int, int]:
+    def _outputs(self, call: Call, reach: estimate.Reach) -> tuple[int, int]:
         """Output tokens to begin with, and at most: a stream without a limit of its own is paid for in steps."""
         most = call.sketch.max_output_tokens
         if most is not None:
             return most, most
-        most = estimate.max_output_of(self._prices, lane.candidate)
+        most = estimate.max_output_of(self._prices, reach.lane)
         return (min(STEP_TOKENS, most) if call.sketch.stream else most), most
 
-    def _stretch(self, call: Call, policy: Policy, lane: _Bounds, hold: Hold, output: int, most: int) -> Stretch:
-        nanos = partial(self._ceiling_nanos, call, policy, lane)
-        return Stretch(self._budgets, hold, output, most, nanos, partial(self._affordable, call, lane))
+    def _stretch(self, call: Call, policy: Policy, reach: estimate.Reach, hold: Hold, output: int, most: int) -> Stretch:
+        nanos = partial(self._ceiling_nanos, call, policy, reach)
+        return Stretch(self._budgets, hold, output, most, nanos, partial(self._affordable, call, reach))
 
-    def _worth(self, call: Call, lane: _Bounds, room_nanos: int) -> int | None:
+    def _worth(self, call: Call, reach: estimate.Reach, room_nanos: int) -> int | None:
         """The output that the money pays for, where the call names no limit of its own and it is worth beginning."""
         if call.sketch.max_output_tokens is not None:
             return None
-        most = self._affordable(call, lane, room_nanos)
+        most = self._affordable(call, reach, room_nanos)
         return most if most is not None and most >= _LEAST_OUTPUT else None
 
-    def _affordable(self, call: Call, lane: _Bounds, room_nanos: int) -> int | None:
-        return estimate.affordable_output(
-            self._prices, lane.candidate, room_nanos=room_nanos, input_bound=lane.input_tokens, at_us=call.at_us,
-            choices=lane.choices,
-        )  # fmt: skip
+    def _affordable(self, call: Call, reach: estimate.Reach, room_nanos: int) -> int | None:
+        return estimate.affordable_output(self._prices, reach, room_nanos, call.at_us)
 
-    def _ceiling_nanos(self, call: Call, policy: Policy, lane: _Bounds, output: int) -> int:
-        amount = estimate.ceiling_nanos(
-            self._prices, [lane.candidate], input_bound=lane.input_tokens, max_output=output, at_us=call.at_us,
-            choices=lane.choices,
-        )  # fmt: skip
+    def _ceiling_nanos(self, call: Call, policy: Policy, reach: estimate.Reach, output: int) -> int:
+        amount = estimate.ceiling_nanos(self._prices, reach, output, call.at_us)
         if amount is not None:
             return amount
         if policy.ceiling_usd_per_mtok is None:
             raise Forbidden(
-                f"the price of {lane.candidate.model} is not known and team {call.tenant.team} has a budget; "
+                f"the price of {reach.lane.model} is not known and team {call.tenant.team} has a budget; "
                 "the operator can add a price row, or the team's policy a ceiling (unpriced: ceiling)"
             )
-        return nanos_from_picos((lane.input_tokens + output * lane.choices) * int(policy.ceiling_usd_per_mtok * 1_000_000))
+        return nanos_from_picos((reach.input_tokens + output * reach.choices) * int(policy.ceiling_usd_per_mtok * 1_000_000))
 
 
 def _ttl_us(call: Call, target: Target, deadline: float | None) -> int:

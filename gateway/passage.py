@@ -17,7 +17,7 @@ from gateway import late
 from gateway.attempt import Outcome
 from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
-from gateway.backends.upstream import Body, Stopped, incoming, outgoing, read
+from gateway.backends.upstream import Body, Stopped, incoming, outgoing, read, unlocked
 from gateway.booking import Booking, Plan
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
@@ -188,6 +188,8 @@ class _Exchange:
                 await self.client.end()
                 return
             body = await read(response, self.stop)
+            if status >= 400:
+                body = unlocked(body, self.way.target)
             reader.feed(body)
             told = await self._settle(reader)
             await self.client.respond(status, [*headers, *told], body)

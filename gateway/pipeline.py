@@ -249,15 +249,19 @@ def cache_salt(secret: bytes, team: str) -> str:
 
 def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
     decision, lane = plan.decision, ranked.lane
-    return [
-        (b"x-tollway-call", plan.call.id.encode("ascii")),
-        (b"x-tollway-backend", _header_safe(lane.backend)),
-        (b"x-tollway-lane", _header_safe(lane.name)),
-        (b"x-tollway-class", _header_safe(decision.class_name)),
-        (b"x-tollway-reason", _header_safe(decision.reason)),
-    ]
+    route = _route_headers(lane.backend, lane.name, decision.klass.name, decision.reason)
+    return [(b"x-tollway-call", plan.call.id.encode("ascii")), *route]
 
 
 @lru_cache(1_024)
+def _route_headers(backend: str, lane: str, klass: str, reason: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"x-tollway-backend", _header_safe(backend)),
+        (b"x-tollway-lane", _header_safe(lane)),
+        (b"x-tollway-class", _header_safe(klass)),
+        (b"x-tollway-reason", _header_safe(reason)),
+    )
+
+
 def _header_safe(text: str) -> bytes:
     return text.encode("ascii", "replace").translate(None, _CONTROL)[:1000]

@@ -60,8 +60,9 @@ class Planning:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
         links = chain(team, model, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        models = (model, *policy.models.fallbacks.get(model, ()))
-        cached = self._cached(call, links, [lane for lane in lanes if any([each in lane.models for each in models])])
+        others = policy.models.fallbacks.get(model, ())
+        serving = [lane for lane in lanes if model in lane.models or any([each in lane.models for each in others])]
+        cached = self._cached(call, links, serving)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
         for rule in decision.rule_errors:

@@ -8,18 +8,17 @@ Their rotary pairs are the halves of a head; ours are neighbours, so rows of q a
 import hashlib
 import math
 import mmap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import torch
 from torch import Tensor
 
-from inference.gguf import BadValue, MissingKey, Quantized, Truncated
+from inference.files import BadValue, MissingKey, Positive, Size, Truncated, read_json, shaped
+from inference.gguf import Quantized
 from inference.linear import Matrix
-from inference.tokenizer import PATTERNS
 from inference.weights import ModelConfig, RopeScaling
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -80,10 +79,9 @@ class SafetensorsWeights:
 
 
 def read_folder(folder: Path) -> tuple[ModelConfig, SafetensorsWeights]:
-    """The shape and the weights; raises `GGUFError` with what is the matter."""
-    raw = _json(folder / "config.json")
-    config = _config(raw)
-    return config, SafetensorsWeights(folder, config, tied=bool(raw.get("tie_word_embeddings", False)))
+    """The shape and the weights; raises `BadFile` with what is the matter."""
+    config, tied = _config(read_json(folder / "config.json"))
+    return config, SafetensorsWeights(folder, config, tied=tied)
 
 
 def folder_hash(folder: Path) -> str:
@@ -95,123 +93,100 @@ def folder_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def read_tokenizer(folder: Path) -> dict[str, Any]:
-    """A byte-level BPE tokenizer as the metadata of a GGUF file, which `Tokenizer` is built from."""
-    raw, told = _json(folder / "tokenizer.json"), _json(folder / "tokenizer_config.json")
-    model = raw.get("model") or {}
-    if model.get("type") != "BPE" or not isinstance(model.get("vocab"), dict):
-        raise BadValue("tokenizer.json: only byte-level BPE is supported")
-    added = {entry["content"]: entry["id"] for entry in raw.get("added_tokens", ()) if entry.get("special")}
-    plain = {entry["content"]: entry["id"] for entry in raw.get("added_tokens", ()) if not entry.get("special")}
-    if plain:
-        raise BadValue(f"tokenizer.json: added tokens that are not special are not supported: {sorted(plain)[:5]}")
-    ids: dict[int, str] = {index: token for token, index in model["vocab"].items()} | {i: t for t, i in added.items()}
-    if sorted(ids) != list(range(len(ids))):
-        raise BadValue("tokenizer.json: ids have gaps")
-    _check_merges(model)
-    eos = told.get("eos_token")
-    eos = eos.get("content") if isinstance(eos, dict) else eos
-    if eos not in added:
-        raise BadValue(f"tokenizer_config.json: eos_token {eos!r} is not among the special tokens")
-    template = folder / "chat_template.jinja"
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": _pre_tokenizer(raw),
-        "tokenizer.ggml.tokens": [ids[index] for index in range(len(ids))],
-        "tokenizer.ggml.token_type": [3 if ids[index] in added else 1 for index in range(len(ids))],
-        "tokenizer.ggml.eos_token_id": added[eos],
-        "tokenizer.chat_template": template.read_text() if template.exists() else told.get("chat_template"),
-    }
+class _Rope(msgspec.Struct):
+    rope_type: str | None = None
+    type: str | None = None
+    rope_theta: Positive | None = None
+    factor: Positive | None = None
+    low_freq_factor: Positive | None = None
+    high_freq_factor: Positive | None = None
+    original_max_position_embeddings: Positive | None = None
 
 
-def _check_merges(model: Mapping[str, Any]) -> None:
-    """tiktoken merges by id, `tokenizers` by the list of merges: the same only where ids rise along the list."""
-    last = -1
-    for merge in model.get("merges", ()):
-        left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-        index = model["vocab"].get(left + right, -1)
-        if index <= last:
-            raise BadValue(f"tokenizer.json: the merge {left!r} + {right!r} is out of the order of ids")
-        last = index
+class _Kind(msgspec.Struct):
+    model_type: str
 
 
-def _pre_tokenizer(raw: Mapping[str, Any]) -> str:
-    """The name of a known way to cut text; the two parts that matter are a regex and single digits."""
-    found = raw.get("pre_tokenizer") or {}
-    steps = found.get("pretokenizers", [found])
-    if raw.get("normalizer") is not None:
-        raise BadValue(f"tokenizer.json: the normalizer {raw['normalizer'].get('type')!r} is not supported")
-    for step in steps:
-        pattern = (step.get("pattern") or {}).get("Regex")
-        if step.get("type") == "Split":
-            for name, known in PATTERNS.items():
-                if known == pattern:
-                    return name
-            raise BadValue(f"tokenizer.json: the pre-tokenizer's pattern {pattern!r} is unknown")
-    return "smollm" if any(step.get("type") == "Digits" and step.get("individual_digits") for step in steps) else "gpt-2"
+class _Config(msgspec.Struct):
+    """What we use of `config.json`, and what we cannot do."""
+
+    hidden_size: Size
+    num_attention_heads: Size
+    num_hidden_layers: Size
+    intermediate_size: Size
+    vocab_size: Size
+    max_position_embeddings: Size
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    rope_theta: Positive | None = None
+    rope_parameters: _Rope | None = None
+    rope_scaling: _Rope | None = None
+    rms_norm_eps: Positive = 1e-6
+    tie_word_embeddings: bool = False
+    hidden_act: str = "silu"
+    quantization_config: dict[str, Any] | None = None
+    mlp_bias: bool | None = None
+    attention_bias: bool | None = None
+    use_sliding_window: bool | None = None
 
 
-def _config(raw: Mapping[str, Any]) -> ModelConfig:
-    kind = raw.get("model_type")
-    if kind not in _ARCHITECTURES:
+def _config(raw: object) -> tuple[ModelConfig, bool]:
+    """The shape, and whether the embedding is the head too."""
+    if (kind := shaped(raw, _Kind, "config.json").model_type) not in _ARCHITECTURES:
         raise BadValue(f"config.json: model_type {kind!r} is none of {', '.join(_ARCHITECTURES)}")
-    if raw.get("quantization_config"):
+    told = shaped(raw, _Config, "config.json")
+    if told.quantization_config:
         raise BadValue("config.json: quantized checkpoints are not supported; give the bf16 one, or a GGUF file")
     for name in ("mlp_bias", "use_sliding_window", *(("attention_bias",) if kind == "llama" else ())):
-        if raw.get(name):
+        if getattr(told, name):
             raise BadValue(f"config.json: {name} is not supported")
-    if raw.get("hidden_act", "silu") != "silu":
-        raise BadValue(f"config.json: hidden_act {raw['hidden_act']!r} is not silu")
-
-    def number(name: str, default: int | None = None) -> int:
-        value = raw.get(name, default)
-        if type(value) is not int or not 1 <= value <= 1 << 24:
-            raise BadValue(f"config.json: {name} is {value!r}")
-        return value
-
-    width, heads = number("hidden_size"), number("num_attention_heads")
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if told.hidden_act != "silu":
+        raise BadValue(f"config.json: hidden_act {told.hidden_act!r} is not silu")
+    rope = told.rope_parameters or told.rope_scaling or _Rope()
     config = ModelConfig(
-        layers=number("num_hidden_layers"),
-        width=width,
-        ffn=number("intermediate_size"),
-        heads=heads,
-        kv_heads=number("num_key_value_heads", heads),
-        head_size=number("head_dim", width // heads) if raw.get("head_dim") else width // heads,
-        vocabulary=number("vocab_size"),
-        context=number("max_position_embeddings"),
-        rope_base=float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0),
-        eps=float(raw.get("rms_norm_eps", 1e-6)),
+        layers=told.num_hidden_layers,
+        width=told.hidden_size,
+        ffn=told.intermediate_size,
+        heads=told.num_attention_heads,
+        kv_heads=told.num_key_value_heads or told.num_attention_heads,
+        head_size=told.head_dim or told.hidden_size // told.num_attention_heads,
+        vocabulary=told.vocab_size,
+        context=told.max_position_embeddings,
+        rope_base=rope.rope_theta or told.rope_theta or 10_000.0,
+        eps=told.rms_norm_eps,
         rope=_rope(rope),
     )
-    if config.heads % config.kv_heads or config.head_size % 2:
-        raise BadValue(f"config.json: {heads} heads, {config.kv_heads} key heads of size {config.head_size} do not fit")
-    return config
+    if config.heads % config.kv_heads or config.head_size % 2 or not config.head_size:
+        raise BadValue(f"config.json: {config.heads} heads, {config.kv_heads} key heads of size {config.head_size} do not fit")
+    return config, told.tie_word_embeddings
 
 
-def _rope(raw: Mapping[str, Any]) -> RopeScaling | None:
-    kind = raw.get("rope_type") or raw.get("type") or "default"
-    if kind == "default":
-        return None
-    try:
-        if kind == "linear":
-            return RopeScaling(float(raw["factor"]))
-        if kind == "llama3":
-            names = ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-            return RopeScaling(float(raw["factor"]), *(float(raw[name]) for name in names))
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadValue(f"config.json: rope scaling {kind!r} lacks {error}") from error
-    raise BadValue(f"config.json: rope scaling {kind!r} is none of default, linear, llama3")
+def _rope(told: _Rope) -> RopeScaling | None:
+    kind = told.rope_type or told.type or "default"
+    if kind not in (kinds := {
+        "default": (), "linear": ("factor",),
+        "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    }):  # fmt: skip
+        raise BadValue(f"config.json: rope scaling {kind!r} is none of {', '.join(kinds)}")
+    values = [getattr(told, name) for name in kinds[kind]]
+    if None in values or (len(values) > 1 and values[1] == values[2]):
+        raise BadValue(f"config.json: rope scaling {kind!r} lacks one of {', '.join(kinds[kind])}, or both bounds are one")
+    return RopeScaling(*values) if values else None
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
 
 
 def _shards(folder: Path) -> list[Path]:
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
-    if not (folder / "model.safetensors.index.json").is_file():
-        raise MissingKey(f"{folder} has neither model.safetensors nor model.safetensors.index.json")
-    names = set(_json(folder / "model.safetensors.index.json").get("weight_map", {}).values())
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        raise MissingKey(f"{folder} has neither model.safetensors nor {index.name}")
+    names = set(shaped(read_json(index), _Index, index.name).weight_map.values())
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+        if Path(name).name != name or not name.endswith(".safetensors"):
             raise BadValue(f"model.safetensors.index.json names {name!r}, which is no file of the folder")
     return sorted(folder / name for name in names)
 
@@ -225,26 +200,29 @@ def _read_header(path: Path) -> dict[str, _Place]:
     if length > min(_MOST_HEADER, size - 8):
         raise Truncated(f"{path.name}: a header of {length} bytes cannot be in a file of {size}")
     try:
-        header = msgspec.json.decode(data[8 : 8 + length], type=dict[str, dict[str, Any]])
+        header = msgspec.json.decode(data[8 : 8 + length], type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadValue(f"{path.name}: the header is no JSON: {error}") from error
     header.pop("__metadata__", None)
-    return {name: _place(path.name, name, entry, data, 8 + length) for name, entry in header.items()}
+    return {name: _place(f"{path.name}: tensor {name!r}", entry, data, 8 + length) for name, entry in header.items()}
 
 
-def _place(file: str, name: str, entry: Mapping[str, Any], data: mmap.mmap, base: int) -> _Place:
-    dtype, shape, offsets = _TYPES.get(entry.get("dtype", "")), entry.get("shape"), entry.get("data_offsets")
-    if dtype is None:
-        raise BadValue(f"{file}: tensor {name!r} has type {entry.get('dtype')!r}, known are {', '.join(_TYPES)}")
-    numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2 else [-1]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise BadValue(f"{file}: tensor {name!r} has a malformed shape or place")
-    start, end = numbers[-2:]
-    if end - start != math.prod(numbers[:-2]) * dtype.itemsize:
-        raise BadValue(f"{file}: tensor {name!r} has {end - start} bytes for the shape {shape}")
+class _Entry(msgspec.Struct):
+    dtype: str
+    shape: list[Annotated[int, msgspec.Meta(ge=0)]]
+    data_offsets: tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[int, msgspec.Meta(ge=0)]]
+
+
+def _place(tensor: str, raw: object, data: mmap.mmap, base: int) -> _Place:
+    entry = shaped(raw, _Entry, f"{tensor} is malformed")
+    if (dtype := _TYPES.get(entry.dtype)) is None:
+        raise BadValue(f"{tensor} has type {entry.dtype!r}, known are {', '.join(_TYPES)}")
+    start, end = entry.data_offsets
+    if end - start != math.prod(entry.shape) * dtype.itemsize:
+        raise BadValue(f"{tensor} has {end - start} bytes for the shape {entry.shape}")
     if base + end > len(data):
-        raise Truncated(f"{file}: tensor {name!r} ends after the end of the file")
-    return _Place(data, dtype, tuple(numbers[:-2]), base + start)
+        raise Truncated(f"{tensor} ends after the end of the file")
+    return _Place(data, dtype, tuple(entry.shape), base + start)
 
 
 def _shape(name: str, config: ModelConfig) -> tuple[int, ...]:
@@ -275,15 +253,3 @@ def _their_name(name: str) -> str:
         return f"{_WHOLE[part]}.{kind}"
     _, layer, part, kind = name.split(".")
     return f"model.layers.{layer}.{_PARTS[part]}.{kind}"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError as error:
-        raise MissingKey(f"{path.parent} has no {path.name}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadValue(f"{path.name} is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadValue(f"{path.name} is no JSON object")
-    return found

@@ -122,6 +122,11 @@ class Engine:
             self._wake.notify()
         self._thread.join(timeout=10)
 
+    @property
+    def stopped(self) -> bool:
+        """It takes nothing more: told to, or its thread has failed."""
+        return self._stopping
+
     def submit(self, ask: Ask, name: str) -> Stream:
         """Queue a request from a running event loop, or refuse it."""
         if self._stopping:
@@ -197,15 +202,20 @@ class Engine:
 
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
-        with torch.inference_mode():
-            while self._settle():
-                works = self.scheduler.plan(time.monotonic())
-                if works:
-                    self._step(works)
-                self._hand_out()
-        for job in list(self._jobs.values()):
-            self._end_early(job, "abort")
-        self._hand_out()
+        try:
+            with torch.inference_mode():
+                while self._settle():
+                    works = self.scheduler.plan(time.monotonic())
+                    if works:
+                        self._step(works)
+                    self._hand_out()
+        except Exception:
+            log.exception("the engine's thread has failed and ends; /health says so")
+        finally:
+            self._stopping = True
+            for job in [*self._jobs.values(), *self._inbox]:
+                self._end_early(job, "abort")
+            self._hand_out()
 
     def _settle(self) -> bool:
         """Take in what came since the last step; sleep while there is nothing to do. False to end."""
@@ -231,7 +241,7 @@ class Engine:
         start = time.monotonic()
         batch = self._batch(works)
         try:
-            logits = self.model.forward(batch, self.storage.cache)
+            logits = self.model.forward(batch, self.storage.cache)[:, : self.tokenizer.size]  # what has no word is not said
             best = logits.numpy().argmax(-1).tolist()  # five times as fast as torch's
         except Exception:
             log.exception("a forward pass failed; its requests end")
@@ -242,7 +252,11 @@ class Engine:
         self.tally.step(works, now - start, self.scheduler.preemptions, self.storage.spill)
         for work in works:
             rows = 1 + len(work.drafts) if work.samples else 0
-            self._finish_work(work, logits[row : row + rows], best[row : row + rows], now)
+            try:
+                self._finish_work(work, logits[row : row + rows], best[row : row + rows], now)
+            except Exception:
+                log.exception("a draw failed; its request ends")
+                self._end_early(self._jobs[work.request], "error")
             row += rows
 
     def _batch(self, works: Sequence[Work]) -> Batch:

@@ -1,7 +1,7 @@
 """Read GGUF model files: typed metadata, a tensor table, and the quantized blocks as they lie on disk.
 
 The file is not trusted: every count and length in it is bounded by what is left of the file before anything is
-allocated, so a damaged or lying file ends in a named `GGUFError`, never in a crash or a huge allocation.
+allocated, so a damaged or lying file ends in a named error (`files`), never in a crash or a huge allocation.
 """
 
 import math
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from inference.files import BadValue, Damaged, MissingKey, NotGGUF, Truncated
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -30,30 +32,6 @@ _KINDS = {
     30: ("BF16", 1, 2),
 }
 _MAX_DIMS = 4
-
-
-class GGUFError(ValueError):
-    """The file cannot be used; the text says why."""
-
-
-class NotGGUF(GGUFError):
-    """The file does not start like a GGUF file of a version we know."""
-
-
-class Truncated(GGUFError):
-    """The file promises more than it holds."""
-
-
-class Damaged(GGUFError):
-    """Numbers that no model has."""
-
-
-class BadValue(GGUFError):
-    """A field holds what it cannot hold: an unknown type, a duplicate name, a shape that does not fit."""
-
-
-class MissingKey(GGUFError):
-    """A metadata key or a tensor that the model needs is not in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +59,6 @@ class GGUF:
 
     def __init__(self, data: mmap.mmap, meta: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
         self._data, self.meta, self.tensors = data, meta, tensors
-
-    def need(self, key: str) -> Any:
-        """A metadata value, or a named error."""
-        if key not in self.meta:
-            raise MissingKey(f"metadata has no {key!r}")
-        return self.meta[key]
 
     def info(self, name: str) -> TensorInfo:
         """The table entry of a tensor, or a named error."""
@@ -199,7 +171,7 @@ class _Cursor:
         try:
             return self.take(self.count(1)).decode()
         except UnicodeDecodeError as error:
-            raise BadValue(f"a string before byte {self.at} is not UTF-8") from error
+            raise Damaged(f"a string before byte {self.at} is not UTF-8") from error
 
     def value(self, kind: int, *, nested: bool = False) -> Any:
         if kind in _SCALARS:

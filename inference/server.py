@@ -22,16 +22,19 @@ import torch
 import uvicorn
 import uvloop
 
-from inference.app import App, Protocol, Served
+from inference.app import App, Served
 from inference.cache import KV_FORMS
-from inference.checkpoint import folder_hash, read_folder, read_tokenizer
+from inference.checkpoint import folder_hash, read_folder
 from inference.draft import DraftModel
 from inference.engine import Engine
-from inference.gguf import BadValue, Damaged, GGUFError, NotGGUF, Truncated, read_gguf
+from inference.files import BadFile, BadValue, Damaged, NotGGUF, Truncated
+from inference.gguf import read_gguf
+from inference.http import Protocol
 from inference.linear import KINDS, KindUnavailable
 from inference.loading import load_model
 from inference.storage import Storage
 from inference.tokenizer import CHATML, Tokenizer
+from inference.tokenizer_json import read_tokenizer
 from inference.weights import GGUFWeights, ModelConfig, Weights, bundled_model, file_hash, read_config
 
 log = logging.getLogger("inference")
@@ -53,7 +56,7 @@ def main() -> None:
 def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     try:
         served = load(options)
-    except (GGUFError, KindUnavailable, OSError) as error:
+    except (BadFile, KindUnavailable, OSError) as error:
         sys.exit(f"cannot load the model {options.model or ''}: {error}\n{_way_out(error)}")
     gc.freeze()  # what is there now stays: to look through all of torch's objects once took 0.3 s in the middle of answers
     served.engine.start()
@@ -77,7 +80,7 @@ def _way_out(error: Exception) -> str:
             return "--model takes a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and safetensors."
         case KindUnavailable():
             return "--device cpu --weights auto takes a kind that works here; fp32 always does."
-        case GGUFError():
+        case BadFile():
             return (
                 "This engine runs llama GGUF files (F32, F16, BF16, Q4_0, Q4_1, Q8_0) and Llama, Qwen2 and Qwen3 checkpoints, "
                 "with a known chat template (--chat-format chatml for others like it); for the rest see docs/engine.md on "
@@ -96,9 +99,9 @@ def load(options: argparse.Namespace) -> Served:
     tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
     if tokenizer.size > config.vocabulary:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
-    before = _resident_bytes()
+    before = resident_bytes()
     model = load_model(config, weights, options.weights, options.device)
-    weights_bytes = _resident_bytes() - before
+    weights_bytes = resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
     storage = Storage(
         model, options.kv_tokens, KV_FORMS[options.kv_dtype], identity=f"{options.served_name} {digest}",
@@ -122,7 +125,7 @@ def load(options: argparse.Namespace) -> Served:
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     """Memory of this process's own (no files), once what is not needed any more has gone; 0 where the system does not say."""
     gc.collect()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):

@@ -10,11 +10,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import tiktoken
 
-from inference.gguf import BadValue, MissingKey
+from inference.files import BadValue, shaped
 
 _NORMAL, _CONTROL, _USER = 1, 3, 4
 # tokenizer.ggml.pre -> the pattern that cuts text before byte pairs are merged
@@ -54,29 +55,38 @@ class Turn:
     parts: tuple[str, ...]
 
 
+class Words(msgspec.Struct):
+    """The metadata that a tokenizer is built from, named as in a GGUF file."""
+
+    model: str = msgspec.field(name="tokenizer.ggml.model")
+    tokens: list[str] = msgspec.field(name="tokenizer.ggml.tokens")
+    kinds: list[int] = msgspec.field(name="tokenizer.ggml.token_type")
+    eos: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="tokenizer.ggml.eos_token_id")
+    pre: str = msgspec.field(name="tokenizer.ggml.pre", default="")
+    template: str | None = msgspec.field(name="tokenizer.chat_template", default=None)
+
+
 class Tokenizer:
     """Built from a file's metadata; `eos` ends an answer."""
 
     def __init__(self, meta: Mapping[str, Any], chat_format: ChatFormat | None = None) -> None:
-        for key in ("tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"):
-            if key not in meta:
-                raise MissingKey(f"metadata has no {key!r}")
-        if meta["tokenizer.ggml.model"] != "gpt2":
-            raise BadValue(f"tokenizer {meta['tokenizer.ggml.model']!r} is not byte-level BPE (gpt2)")
-        pattern = PATTERNS.get(meta.get("tokenizer.ggml.pre", ""))
-        if pattern is None:
-            raise BadValue(f"pre-tokenizer {meta.get('tokenizer.ggml.pre')!r} is unknown")
-        tokens, kinds = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
-        ranks, special = _vocabulary(tokens, kinds)
+        words = shaped(meta, Words, "the tokenizer")
+        if words.model != "gpt2":
+            raise BadValue(f"tokenizer {words.model!r} is not byte-level BPE (gpt2)")
+        if (pattern := PATTERNS.get(words.pre)) is None:
+            raise BadValue(f"pre-tokenizer {words.pre!r} is unknown")
+        ranks, special = _vocabulary(words.tokens, words.kinds)
         self.encoding = tiktoken.Encoding("gguf", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
         self._unwritable = _unwritable(ranks)
-        self._bytes = [b""] * len(tokens)
+        self._bytes = [b""] * len(words.tokens)
         for piece, index in ranks.items():
             self._bytes[index] = piece
-        self.size = len(tokens)
+        self.size = len(words.tokens)
         self.special = special
-        self.eos: int = meta["tokenizer.ggml.eos_token_id"]
-        self.format = chat_format or _chat_format(meta.get("tokenizer.chat_template"))
+        if (eos := words.eos) >= self.size:
+            raise BadValue(f"the token that ends an answer, {eos}, is none of {self.size}")
+        self.eos = eos
+        self.format = chat_format or _chat_format(words.template)
         if self.format.start not in special or self.format.end not in special:
             raise BadValue("the chat format's control tokens are not in the vocabulary")
         self._start, self._end = special[self.format.start], special[self.format.end]
@@ -211,7 +221,7 @@ def _unicode_to_byte() -> dict[str, int]:
     return table | {chr(256 + index): value for index, value in enumerate(others)}
 
 
-def _chat_format(template: object) -> ChatFormat:
+def _chat_format(template: str | None) -> ChatFormat:
     digest = hashlib.sha256(str(template).encode()).hexdigest()
     if digest not in _FORMATS:
         raise BadValue(

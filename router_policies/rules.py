@@ -228,3 +228,5 @@ class Policy:
     tests: tuple[PolicyTest, ...] = ()
     offers: dict[tuple[int, str], dict[str, Any]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Memo of `policy.decide`: (id of the class, model) -> lane key -> Offer."""
+    kinds: dict[tuple[Any, ...], Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Another: what an ask says beside its prompt -> what follows from that."""

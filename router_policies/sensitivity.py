@@ -26,10 +26,11 @@ class Verdict(NamedTuple):
 
 def classify(policy: Policy, ask: Ask, learnt: Learnt | None = None) -> Verdict:
     notes: list[str] = []
-    wished = _wish(policy, ask, notes)
-    if wished is not None:
-        return Verdict(wished[0], wished[1], tuple(notes))
     errors: list[str] = []
+    if ask.wished_class is not None or ask.wished_tier:
+        wished = _wish(policy, ask, notes)
+        if wished is not None:
+            return Verdict(wished[0], wished[1], tuple(notes))
     for rule in policy.rules:
         try:
             if rule.when(ask):

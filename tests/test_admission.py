@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission import CEILING, FLOOR, LEAST_STARTS, Admission
+from gateway.admission import ALONE_TURN_S, CEILING, FLOOR, LEAST_STARTS, TURN_S, Admission
 from gateway.core.errors import Overloaded
 
 
@@ -232,5 +232,31 @@ def test_memory_refuses_batch_first(share: float, batch: bool, interactive: bool
                 assert not admission.may_enter()
                 with pytest.raises(Overloaded, match="memory"):
                     await admission.wait(patient=patient)
+
+    run(test())
+
+
+def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
+    """Short turns are for others' sake: as soon as two teams wait they are short again, and for a second after that."""
+
+    async def test() -> None:
+        admission = full(1)
+
+        def most(*teams: str) -> int:
+            for team in teams:
+                admission.queue(team, lambda refusal: None, patient=False)
+            admission._leaves_per_s = 1_000 / TURN_S
+            admission._tick()
+            assert admission._timer is not None
+            admission._timer.cancel()
+            return admission._most_starts
+
+        alone = most("loud", "loud")
+        assert alone >= 700 * ALONE_TURN_S / TURN_S
+        assert most("loud", "quiet") <= 1_000
+        assert max(most("loud") for _ in range(15)) <= 1_000
+        assert max(most("loud") for _ in range(10)) == alone
+        admission._sheds, admission._comes_per_s = True, 1e9
+        assert most("loud") <= 1_000
 
     run(test())

@@ -4,11 +4,12 @@ from __future__ import annotations
 import io
 import json
 
+import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks.contract import PROMISES, Reached
-from benchmarks.contract.__main__ import main, table
+from benchmarks.contract import EXPERIMENTS, PROMISES, Reached, Scale
+from benchmarks.contract.__main__ import document, main, measured, table
 
 
 def test_every_promise_has_its_line() -> None:
@@ -19,6 +20,23 @@ def test_every_promise_has_its_line() -> None:
     assert [line.split()[1] for line in lines if line.startswith("│")] == list(PROMISES) == [f"C{n}" for n in range(1, 28)]
     assert sum("not measured" in line for line in lines) == 25
     assert any("NO" in line and "2x" in line for line in lines)
+
+
+def test_a_document_has_all_lines() -> None:
+    """What was not measured is null, not kept and not broken."""
+    found = document({"C8": Reached("P99 3 ms", kept=True, done="10")}, PROMISES)
+    assert list(found) == list(PROMISES)
+    assert (found["C8"]["kept"], found["C9"]["kept"], found["C9"]["promised"]) == (True, None, PROMISES["C9"].figure)
+
+
+def test_what_breaks_off_does_not_stop_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(_: Scale) -> Reached:
+        raise OSError("no disk")
+
+    monkeypatch.setitem(EXPERIMENTS, "C8", breaks)
+    monkeypatch.setitem(EXPERIMENTS, "C9", lambda _: Reached("1.0x", kept=True, done="all"))
+    found = measured(["C8", "C9"], Scale())
+    assert (found["C8"].kept, "no disk" in found["C8"].figure, found["C9"].kept) == (False, True, True)
 
 
 def test_a_line_that_does_not_exist_is_wrong_use() -> None:

@@ -11,10 +11,13 @@ import json
 import pkgutil
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks import contract
@@ -34,20 +37,38 @@ def main(lines: tuple[str, ...], skip: tuple[str, ...], long: bool, as_json: boo
     unknown = [line for line in (*lines, *skip) if line not in PROMISES]
     if unknown:
         raise click.UsageError(f"there is no {unknown[0]}; the contract has C1 to C27")
-    err, found = Console(stderr=True), dict[str, Reached]()
-    for line in [line for line in PROMISES if line in (lines or EXPERIMENTS) and line in EXPERIMENTS and line not in skip]:
-        with err.status(f"{line}: {PROMISES[line].text} ..."):
-            began = time.monotonic()
-            try:
-                found[line] = EXPERIMENTS[line](Scale(long))
-            except Exception as error:
-                found[line] = Reached(f"failed: {type(error).__name__}: {error}", kept=False, done="broke off")
-            err.print(f"{line}: {found[line].figure} ({time.monotonic() - began:.0f} s)", soft_wrap=True)
+    wanted = [line for line in PROMISES if line in (lines or EXPERIMENTS) and line in EXPERIMENTS and line not in skip]
+    found = measured(wanted, Scale(long))
     if as_json:
-        click.echo(json.dumps({line: asdict(reached) for line, reached in found.items()}, indent=1))
+        click.echo(json.dumps(document(found, lines or PROMISES), indent=1))
     else:
         Console(width=None if sys.stdout.isatty() else 170).print(table(found))
     sys.exit(0 if all(reached.kept for reached in found.values()) else 1)
+
+
+def measured(wanted: Sequence[str], scale: Scale) -> dict[str, Reached]:
+    """One after the other, each alone on the machine; what breaks off is not kept, and the others are measured all the same."""
+    err, found = Console(stderr=True), dict[str, Reached]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err) as bar:
+        whole = bar.add_task("", total=len(wanted))
+        for line in wanted:
+            bar.update(whole, description=f"{line} {PROMISES[line].text}")
+            began = time.monotonic()
+            try:
+                found[line] = EXPERIMENTS[line](scale)
+            except Exception as error:
+                found[line] = Reached(f"failed: {type(error).__name__}: {error}", kept=False, done="broke off")
+            err.print(f"{line}: {found[line].figure} ({time.monotonic() - began:.0f} s)", soft_wrap=True, highlight=False)
+            bar.advance(whole)
+    return found
+
+
+def document(found: Mapping[str, Reached], lines: Iterable[str]) -> dict[str, Any]:
+    """Each line with what was promised; `kept` is null where nothing was measured."""
+    nothing = {"figure": None, "kept": None, "done": None}
+    reached = {line: asdict(found[line]) if line in found else nothing for line in lines}
+    return {line: {"promise": PROMISES[line].text, "promised": PROMISES[line].figure, **reached[line]} for line in lines}
 
 
 def table(found: dict[str, Reached]) -> Table:

@@ -1,4 +1,7 @@
-"""C1's second half: three replicas behind a balancer, with Redis and PostgreSQL; each of the five is killed under load."""
+"""C1's second half: three replicas behind a balancer, with Redis and PostgreSQL; each of the five is killed under load.
+
+The balancer is nginx, where the machine has one; else one of the tests' own, which the figure then says.
+"""
 from __future__ import annotations
 
 import contextlib
@@ -14,6 +17,7 @@ import httpx
 
 from gateway.core.money import nanos
 from gateway.ledger.reports import Reports, Slice, connect
+from tests import nginx
 from tests.build import PLAIN, Process, backend, chat_answer, chat_body, chat_stream
 from tests.flow.test_drain import Balancer
 from tests.ledger.postgres import Postgres, binaries
@@ -39,7 +43,7 @@ class Five:
     replicas: list[Process]
     redis: Server
     postgres: Postgres
-    balancer: Balancer
+    balancer: nginx.Nginx | Balancer
     sites: list[Site]
     """One answers whole, one in streams."""
 
@@ -84,7 +88,8 @@ def five() -> Iterator[Five]:
         for name in "abc":
             (folder / name).mkdir()
             replicas.append(stack.enter_context(Process(folder / name, config, {"tight": tight, "wide": wide}, env=_ENV)))
-        balancer = Balancer([each.port for each in replicas])
+        front = Balancer if nginx.binary() is None else nginx.Nginx
+        balancer = front([each.port for each in replicas])
         stack.callback(balancer.close)
         yield Five(replicas, redis, postgres, balancer, sites)
 
@@ -170,7 +175,8 @@ def _verdict(system: Five, told: dict[str, Told], books: Reports, keys: dict[str
     off = {team: counted.get(team, (0, 0))[0] - spent[team] for team in told}
     statuses = sum((each.statuses for each in told.values()), Counter[str]())
     figure = (
-        f"five kinds killed: {len(answered)} answered, {lost} lost, {double} double; overspent {over} nano-dollars, "
+        f"five kinds killed behind {type(system.balancer).__name__}: {len(answered)} answered, {lost} lost, {double} double; "
+        f"overspent {over} nano-dollars, "
         f"Redis - ledger {off}, unknown costs {_unknown(books)}, tight budget used {spent['tight'] / nanos(_TIGHT_USD):.1%}; "
         f"clients saw {dict(statuses)}"
     )

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
 from dashboard import charts, data, format, parts
-from dashboard.data import Use, Viewer
-from dashboard.view import View
+from dashboard.data import DAY_US, HOUR_US, Row, Use, Viewer
+from dashboard.view import View, buckets
 
 _SHARE = st.column_config.ProgressColumn("spent", format="percent", min_value=0, max_value=1)
 _DOLLARS = ("spent $", "limit $", "held $", "forecast $")
@@ -33,7 +34,7 @@ def page(view: View, viewer: Viewer) -> None:
     parts.heading("Spent of each budget in its present window")
     rows = [_row(use, held, now_us, view.tz) for use in found]
     money = {name: parts.money(name, [row[name] for row in rows]) for name in _DOLLARS}
-    st.dataframe(rows, hide_index=True, column_config={**money, "share": _SHARE}, key="budgets-table")
+    parts.frame(rows, "budgets", {**money, "share": _SHARE})
     parts.download(rows, list(rows[0]) if rows else [], "budgets")
     if found:
         _burn_down(found, view)
@@ -41,7 +42,7 @@ def page(view: View, viewer: Viewer) -> None:
 
 def _next(found: Sequence[Use], now_us: int, tz: str) -> None:
     """Who is next to run out."""
-    ends = sorted((end, use) for use in found if (end := use.empty_us(now_us)) is not None) if found else []
+    ends = sorted(((end, use) for use in found if (end := use.empty_us(now_us)) is not None), key=lambda each: each[0])
     if not ends:
         st.success("At the present pace no budget runs out within its window.", icon=":material/check_circle:")
         return
@@ -63,18 +64,26 @@ def _row(use: Use, held: dict[tuple[str, str], int], now_us: int, tz: str) -> di
 
 
 def _burn_down(found: Sequence[Use], view: View) -> None:
-    """What is left of one budget, day by day."""
+    """What is left of one budget, from its window's beginning to its end."""
     names = [f"{use.owner}: {use.limit.name}" for use in found]
-    chosen = st.selectbox("Burn-down of", range(len(names)), format_func=names.__getitem__, key="burn")
-    use = found[chosen or 0]
+    use = found[st.selectbox("Burn-down of", range(len(names)), format_func=names.__getitem__, key="burn") or 0]
     where: dict[str, str] = {"team": use.limit.team}
     if use.limit.scope != "team":
         where[use.limit.scope] = use.owner
     part = data.Slice(since_us=use.since_us, until_us=view.part.until_us, tz=use.limit.tz, where=where)
-    left, points = use.limit.limit_nanos, []
-    for row in data.spend(("day",), part).rows:
-        left -= row.cost_nanos or 0
-        points.append(charts.over_time(row, "left", left / 1e9, format.exact(left)))
-    if points:
-        ticks = [point["when"] for point in points]
-        parts.chart(charts.lines(points, ticks, "budget", "$"), f"Left of {use.limit.name}, day by day")
+    short = use.until_us is not None and use.until_us - use.since_us <= DAY_US + HOUR_US
+    bucket = "hour" if short else "day"
+    rows = data.spend((bucket,), part).rows
+    if rows:
+        window = replace(view, part=replace(part, until_us=use.until_us or part.until_us), bucket=bucket)
+        ticks = buckets(window, (row.key[0] for row in rows))
+        parts.chart(charts.lines(_left(use, rows, ticks), ticks, "budget", "$"), f"Left of {use.limit.name}, by {bucket}")
+
+
+def _left(use: Use, rows: Sequence[Row], ticks: Sequence[str]) -> list[charts.Point]:
+    """At the end of each day or hour up to now."""
+    left, spent, points = use.limit.limit_nanos, {row.key[0]: row.cost_nanos or 0 for row in rows}, []
+    for tick in ticks[: ticks.index(rows[-1].key[0] or "") + 1]:
+        left -= spent.get(tick, 0)
+        points.append({"when": tick, "name": "left", "value": left / 1e9, "exact": format.exact(left)})
+    return points

@@ -83,7 +83,7 @@ def _predicted(found: Sequence[Row], by: str) -> None:
         return
     counts = ("expected", "missed", "predicted tokens", "read tokens")
     numbers = {name: st.column_config.NumberColumn(format="localized") for name in counts}
-    st.dataframe(rows, hide_index=True, column_config={**numbers, "came true": parts.SHARE}, key="predicted-table")
+    parts.frame(rows, "predicted", {**numbers, "came true": parts.SHARE})
 
 
 def _mend(view: View) -> None:
@@ -101,11 +101,11 @@ def _mend(view: View) -> None:
     order = ("usd_a_month", "team", "what", "path", "client", "model", "calls", "advice", "example")
     how = {
         "usd_a_month": parts.money("$ a month", [row["usd_a_month"] for row in shown]),
-        "what": st.column_config.TextColumn("because of"),
+        "what": st.column_config.TextColumn("because of", width=170),
         "path": st.column_config.TextColumn("at", help="Place in the request"),
         "calls": st.column_config.NumberColumn(format="localized"),
     }  # fmt: skip
-    st.dataframe(shown, hide_index=True, column_config=how, column_order=order, key="mend-table")
+    parts.frame(shown, "mend", how, column_order=order)
     since = data.instant(part.since_us, view.tz)
     st.caption(f"Of misses since {since:%d %B %H:%M}. The page Calls finds the example, `tollway why` shows the place.")
     parts.download(rows, list(rows[0]), "mend")
@@ -123,7 +123,7 @@ def _levers(view: View) -> None:
         for one in found
     ]  # fmt: skip
     money = {name: parts.money(name, [row[name] for row in rows]) for name in ("saved", "from", "to")}
-    st.dataframe(rows, hide_index=True, column_config=money, key="levers-table")
+    parts.frame(rows, "levers", money)
     st.caption("Of the last two days of the range; the true figure lies between from and to with 95 % confidence.")
 
 

@@ -11,16 +11,16 @@ from dashboard.view import View, narrowed
 
 HINT = "start of a call's id, or a whole run, key, model or status"
 LIMITS = (50, 200, 1_000)
-_SHOWN = ("at", "team", "model", "lane", "class", "status", "attempts", "input_total", "cache_read", "output", "first_token_ms",
-          "total_ms", "cost_usd", "run", "client", "id")  # fmt: skip
+_SHOWN = ("at", "team", "model", "lane", "class", "status", "cost_usd", "input_total", "cache_read", "output", "first_token_ms",
+          "total_ms", "attempts", "run", "client", "id")  # fmt: skip
 _CONFIG: dict[str, Any] = {
     "at": st.column_config.TextColumn("time"),
-    "input_total": st.column_config.NumberColumn("prompt", format="localized"),
-    "cache_read": st.column_config.NumberColumn("from cache", format="localized"),
-    "output": st.column_config.NumberColumn(format="localized"),
+    "input_total": st.column_config.NumberColumn("prompt", format="localized", help="Prompt tokens"),
+    "cache_read": st.column_config.NumberColumn("from cache", format="localized", help="Prompt tokens read from a cache"),
+    "output": st.column_config.NumberColumn(format="localized", help="Generated tokens, reasoning included"),
     "first_token_ms": st.column_config.NumberColumn("first token, ms", format="%.0f"),
     "total_ms": st.column_config.NumberColumn("total, ms", format="%.0f"),
-    "cost_usd": st.column_config.TextColumn("cost, $"),
+    "cost_usd": st.column_config.TextColumn("cost, $", alignment="right"),
 }
 
 
@@ -68,12 +68,9 @@ def _list(found: list[dict[str, Any]], tz: str) -> list[int]:
         {**call, "at": f"{data.instant(call['at_us'], tz):%d %b %H:%M:%S}", "cost_usd": call["cost_usd"] or "not priced"}
         for call in found
     ]
-    state = st.dataframe(
-        rows, hide_index=True, column_order=_SHOWN, column_config=_CONFIG, height=380, key="calls-table", on_select="rerun",
-        selection_mode="single-row",
-    )  # fmt: skip
+    picked = parts.chosen(rows, "calls", _CONFIG, column_order=_SHOWN, height=380)
     parts.download(found, list(found[0]), "calls")
-    return list(state["selection"]["rows"])
+    return picked
 
 
 def _call(call_id: str, viewer: Viewer) -> None:
@@ -94,7 +91,7 @@ def _call(call_id: str, viewer: Viewer) -> None:
     st.text(call["reason"])
     attempts, decision = st.tabs(["Attempts", "Decision"])
     with attempts:
-        st.dataframe([_attempt(attempt) for attempt in call["attempts"]], hide_index=True, key="attempts-table")
+        parts.frame([_attempt(attempt) for attempt in call["attempts"]], "attempts")
         st.caption("Cache: predicted and read")
         read = sum(attempt["tokens"]["cache_read"] or 0 for attempt in call["attempts"])
         st.text(f"{call['prefix']['predicted_read'] or 0:,} tokens predicted, {read:,} read")
@@ -103,7 +100,7 @@ def _call(call_id: str, viewer: Viewer) -> None:
     with decision:
         if call["decision"]:
             lanes = [{name: _text(value) for name, value in lane.items()} for lane in call["decision"]]
-            st.dataframe(lanes, hide_index=True, key="lanes-table")
+            parts.frame(lanes, "lanes")
         else:
             st.text("No figures of other lanes were kept for this call.")
     with st.expander("As JSON"):

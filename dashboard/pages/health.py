@@ -32,7 +32,7 @@ def page(view: View, viewer: Viewer) -> None:
          "more": a["text"]}
         for a in alerts
     ]  # fmt: skip
-    st.dataframe(rows, hide_index=True, key="alerts-table")
+    parts.frame(rows, "alerts")
 
 
 def _test_alerts() -> None:
@@ -52,7 +52,7 @@ def _gateways(found: list[dict[str, object]], now_us: int) -> None:
          "database": one["database"], "journal lag, entries": one["journal_lag"], "draining": one["draining"]}
         for one in found
     ]  # fmt: skip
-    st.dataframe(rows, hide_index=True, key="gateways-table")
+    parts.frame(rows, "gateways")
     if now_us - int(str(found[0]["at_us"])) > STALE_S * 1_000_000:
         st.warning("No gateway was heard for a while: it is stopped, or the database does not take what it writes.",
                    icon=":material/heart_broken:")
@@ -68,7 +68,7 @@ def _lanes(found: list[dict[str, object]], now_us: int) -> None:
         for lane in one["lanes"]      # type: ignore[attr-defined]
     ]  # fmt: skip
     if rows:
-        st.dataframe(rows, hide_index=True, key="lanes-health-table")
+        parts.frame(rows, "lanes-health")
     else:
         st.info("No gateway that is running has said how its lanes are.", icon=parts.NOTHING)
 
@@ -77,11 +77,11 @@ def _freshness(now_us: int, tz: str) -> None:
     parts.heading("How fresh the figures are")
     entries, rolled_us = data.rolled()
     last = data.extent().last_us
-    ago = f"{format.ms((now_us - rolled_us) / 1_000)} ago" if rolled_us else "never yet"
-    st.text(
-        f"Roll-ups hold {entries:,} entries, last added to {ago}; "
-        "newer entries are read from the ledger itself."
-    )
+    if rolled_us:
+        ago = format.ms((now_us - rolled_us) / 1_000)
+        st.text(f"Roll-ups hold {entries:,} entries, last added to {ago} ago; newer entries are read from the ledger itself.")
+    else:
+        st.text("No roll-up has been made yet: all figures are read from the ledger itself.")
     if last is not None and last > now_us + 60_000_000:
         st.warning(
             f"The newest entry is from {data.instant(last, tz):%d %b %Y %H:%M:%S}, in the future: a gateway's clock is wrong. "

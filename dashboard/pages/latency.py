@@ -50,7 +50,7 @@ def page(view: View, viewer: Viewer) -> None:
     with right:
         parts.heading("Queues now")
         _queues()
-    parts.heading("All figures, in milliseconds")
+    parts.heading("All figures")
     _table(found)
 
 
@@ -106,7 +106,7 @@ def _late(view: View) -> None:
          "share": one.late / one.count}
         for one in found
     ]  # fmt: skip
-    st.dataframe(rows, hide_index=True, column_config={"share": parts.SHARE}, key="late-table")
+    parts.frame(rows, "late", {"share": st.column_config.NumberColumn(format="percent")})
     st.caption("First tokens after the deadline that is in force now; counted from bins 12 % wide.")
 
 
@@ -121,15 +121,15 @@ def _queues() -> None:
          "expected first token": format.ms(lane["queue_s"] * 1_000)}
         for lane in lanes
     ]  # fmt: skip
-    st.dataframe(rows, hide_index=True, key="queues-table")
+    parts.frame(rows, "queues")
 
 
 def _table(found: Sequence[Quantiles]) -> None:
     rows = [q.json(("lane", "class")) for q in found]
     whole = st.column_config.NumberColumn("attempts", format="localized")
-    numbers = {name: st.column_config.NumberColumn(format="localized") for name in ("p50", "p95", "p99", "max")}
+    numbers = {name: st.column_config.NumberColumn(f"{name}, ms", format="accounting") for name in ("p50", "p95", "p99", "max")}
     order = ("lane", "class", "count", "p50", "p95", "p99", "max")
-    st.dataframe(rows, hide_index=True, column_config={**numbers, "count": whole}, column_order=order, key="latency-table")
+    parts.frame(rows, "latency", {**numbers, "count": whole}, column_order=order)
     if not all(q.exact for q in found):
         st.caption("Of very many attempts, from bins 12 % wide: a figure is off by less than that.")
     parts.download(rows, list(rows[0]), "latency")

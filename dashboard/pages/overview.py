@@ -22,13 +22,13 @@ def page(view: View, viewer: Viewer) -> None:
     _speed(view, now)
     _month(view, viewer)
     _next(view)
-    left, right = st.columns([3, 2], gap="large")
+    left, right = st.columns(2, gap="medium")
     with left:
         parts.heading(f"Spend per {view.bucket}")
         _spend(view)
     with right:
         parts.heading("Teams, the dearest first")
-        parts.table(("team",), data.spend(("team",), view.part).rows[:10], "teams", ("cost", "saved", "calls", "cache share"))
+        parts.table(("team",), data.spend(("team",), view.part).rows[:10], "teams", ("cost", "cache share", "calls"))
     left, right = st.columns([3, 2], gap="large")
     with left:
         parts.heading("Share of prompt tokens read from a cache")

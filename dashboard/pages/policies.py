@@ -27,7 +27,7 @@ def page(view: View, viewer: Viewer) -> None:
         st.info("No policy file of its own: the default policy holds. Start one with the shipped examples.", icon=parts.NOTHING)
     else:
         rows = [{"team": team, "version": version} for team, version in sorted(shown.items())]
-        st.dataframe(rows, hide_index=True, key="policies-table")
+        parts.frame(rows, "policies")
         parts.download(rows, ["team", "version"], "policies")
     parts.heading("Backtests")
     _backtests(view, viewer)
@@ -48,7 +48,7 @@ def _backtests(view: View, viewer: Viewer) -> None:
     share = st.column_config.NumberColumn(format="percent")
     money = {name: parts.money(name, [row[name] for row in rows]) for name in ("old $", "new $")}
     numbers = {"missed, old": share, "missed, new": share, **money}
-    st.dataframe(rows, hide_index=True, column_config=numbers, key="backtests-table")
+    parts.frame(rows, "backtests", numbers)
     parts.download(rows, list(rows[0]), "backtests")
 
 

@@ -22,13 +22,10 @@ def page(view: View, viewer: Viewer) -> None:
         st.code("x-tollway-run: fix-issue-42\nx-tollway-subgoal: reproduce", language=None)
         return
     rows = [{"run": row.key[0], **parts.figures(row)} for row in found]
-    state = st.dataframe(
-        rows, hide_index=True, column_config=parts.shown_as(rows), height=300, key="runs-table", on_select="rerun",
-        column_order=("run", "cost", "calls", "attempts", "cache share", "uncached", "cache read", "output", "failed"),
-        selection_mode="single-row",
-    )  # fmt: skip
+    order = ("run", "cost", "calls", "attempts", "cache share", "uncached", "cache read", "output", "failed")
+    chosen_rows = parts.chosen(rows, "runs", parts.shown_as(rows), height=300, column_order=order)
     parts.download(rows, list(rows[0]), "runs")
-    parts.pick("run", list(state["selection"]["rows"]), [str(row["run"]) for row in rows])
+    parts.pick("run", chosen_rows, [str(row["run"]) for row in rows])
     if chosen := str(st.query_params.get("run", "")):
         _run(chosen, view, viewer)
     else:
@@ -78,7 +75,7 @@ def _subgoals(run: dict[str, Any]) -> None:
         st.caption("No call of it names a subgoal (header x-tollway-subgoal).")
         return
     money = {"cost $": parts.money("cost $", [row["cost $"] for row in rows])}
-    st.dataframe(rows, hide_index=True, column_config=money, key="subgoals-table")
+    parts.frame(rows, "subgoals", money)
 
 
 def _verdict(said: dict[str, Any] | None) -> str:

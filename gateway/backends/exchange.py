@@ -248,7 +248,7 @@ class Exchange:
         while not self.status:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self._next()
 
     async def pump(self, take: Take) -> None:
         """Calls `take` with each piece until it gives False or the body ends. Raises what that raises, and transport errors."""
@@ -258,7 +258,7 @@ class Exchange:
         if self._error is None and not self._finished:
             self._take = take
             try:
-                await self._wait()
+                await self._next()
             finally:
                 self._take = None
         if self._thrown is not None:
@@ -284,16 +284,14 @@ class Exchange:
             self._connection.resume()
         return data
 
-    async def _wait(self) -> None:
+    def _next(self) -> asyncio.Future[None]:
+        """Done when something comes; whoever waits for it hears of too long a silence as an error."""
         loop = self._loop
-        self._waiter = loop.create_future()
+        waiter = self._waiter = loop.create_future()
         self._quiet_since_s = now_s = loop.time()
         if self.read_timeout_s is not None:
             self._connection.look_by(loop, now_s + self.read_timeout_s)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return waiter
 
     def look_at_clock(self) -> None:
         """Ends a wait that has lasted too long."""

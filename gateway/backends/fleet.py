@@ -45,6 +45,8 @@ class Target:
     dialect: str
     address: Address
     headers: tuple[tuple[bytes, bytes], ...]
+    secret: Secret | None = None
+    """The key that stands in them."""
     set_fields: Mapping[str, Any] = field(default_factory=dict)
     priced_as: str | None
     connect_timeout_s: float
@@ -228,6 +230,7 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         dialect=backend.dialect,
         address=Address.of(backend.url),
         headers=_headers(backend, key),
+        secret=key,
         set_fields={**({"service_tier": how.service_tier} if how.service_tier else {}), **how.set},
         priced_as=how.priced_as,
         connect_timeout_s=backend.connect_timeout_ms / 1e3,

@@ -7,18 +7,15 @@ otherwise (`media_urls: pass`). What a tool was called with is not an address to
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
-
-import msgspec
 
 from gateway.core.errors import BadRequest
 from gateway.core.part import Part
+from gateway.dialects.limits import TooDeep
 
 _FETCHED = ("image_url", "video_url", "audio_url", "file_url", "image", "video", "audio")
-_WORDS = (b"url", b"image", b"video", b"audio")
-"""One of these stands in the name of whatever is fetched."""
 _INSIDE = (".local", ".internal", ".lan", ".svc", ".localhost", ".home.arpa")
 _SAID = frozenset({"messages", "input", "system"})
 _LEAST_DOTS = 1
@@ -36,13 +33,11 @@ def is_inside(host: str) -> bool:
         return host.count(".") < _LEAST_DOTS or host.lower().endswith(_INSIDE)
 
 
-class _Message(msgspec.Struct):
-    """A message whose content is not looked into unless it has parts: words alone name nothing to fetch."""
+class _Object(list[tuple[str, Any]]):
+    """A JSON object with all its pairs: of a key that stands there twice one reader takes the first value, another the last."""
 
-    content: msgspec.Raw = msgspec.Raw(b"")
-
-
-_message = msgspec.json.Decoder(_Message).decode
+    def all(self, name: str) -> list[Any]:
+        return [value for key, value in self if key == name]
 
 
 def check(body: bytes, parts: Sequence[Part]) -> None:
@@ -53,54 +48,76 @@ def check(body: bytes, parts: Sequence[Part]) -> None:
         if part.field in _SAID and (_content_fetches(body, part) if part.field == "messages" else _fetches(body, part)):
             text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"
             raise UrlNotAllowed(text, param="messages")
+        if part.field == "tools" and _calls_out(body[part.start:part.end]):
+            raise UrlNotAllowed("this model runs on an engine that calls no tool servers", param="tools")
 
 
 def _content_fetches(body: bytes, part: Part) -> bool:
     block = part.block
     if block.content_fetches is None:
-        value = body[part.start:part.end]
-        if b"\\" in value or any([word in value for word in _WORDS]):
-            with suppress(msgspec.MsgspecError):  # an odd shape: look at all of it
-                value = bytes(_message(value).content)
-            block.content_fetches = _foreign(value)
-        else:
-            block.content_fetches = False
+        value = body[part.start:part.end]   # the words below stand in the names of whatever is fetched
+        named = b"\\" in value or b"url" in value or b"image" in value or b"video" in value or b"audio" in value
+        block.content_fetches = named and any([_foreign(each) for each in _contents(_read(value))])
     return block.content_fetches
 
 
 def _fetches(body: bytes, part: Part) -> bool:
     block = part.block
     if block.fetches is None:
-        block.fetches = _foreign(body[part.start:part.end])
+        block.fetches = _foreign(_read(body[part.start:part.end]))
     return block.fetches
 
 
-def _foreign(value: bytes) -> bool:
-    """Whether it names an address that is no `data:`."""
-    if value[:1] not in (b"[", b"{"):
+def _calls_out(tools: bytes) -> bool:
+    """Whether a tool, or one of a list, names a server that the engine would have to call."""
+    if not any([word in tools for word in (b"server_url", b"connector_id", b"\\")]):
         return False
-    return not all(address.lstrip().lower().startswith("data:") for address in _addresses(msgspec.json.decode(value)))
+    value = _read(tools)
+    each = [value] if isinstance(value, _Object) else value if isinstance(value, list) else []
+    return any([isinstance(tool, _Object) and bool(tool.all("server_url") or tool.all("connector_id")) for tool in each])
 
 
-def _addresses(part: Any) -> Iterator[str]:
-    if isinstance(part, list):
-        for each in part:
-            yield from _addresses(each)
-    elif isinstance(part, dict) and part.get("type") != "tool_use":
-        for name, value in part.items():
-            if name in _FETCHED:
-                yield from _named(value)
-            elif name == "source" and isinstance(value, dict) and isinstance(value.get("url"), str):
-                yield value["url"]
-            elif isinstance(value, list | dict):
-                yield from _addresses(value)
+def _read(value: bytes) -> Any:
+    try:
+        return json.loads(value, object_pairs_hook=_Object, parse_int=len, parse_float=len)
+    except RecursionError:
+        raise TooDeep("The request body is nested too deeply.") from None
+
+
+def _contents(message: Any) -> list[Any]:
+    """What a message says; all of it, where its shape is odd."""
+    return message.all("content") if isinstance(message, _Object) else [message]
+
+
+def _foreign(value: Any) -> bool:
+    """Whether it names an address that is no `data:`."""
+    return not all([address.lstrip().lower().startswith("data:") for address in _addresses(value)])
+
+
+def _addresses(value: Any) -> Iterator[str]:
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, _Object):
+            types = part.all("type")
+            if types and all([kind == "tool_use" for kind in types]):
+                continue
+            for name, inner in part:
+                if name in _FETCHED or (name == "source" and isinstance(inner, _Object)):
+                    yield from _named(inner)
+                if isinstance(inner, list):
+                    left.append(inner)
+        elif isinstance(part, list):
+            left += part
 
 
 def _named(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from (address for key in ("url", "uri") if isinstance(address := value.get(key), str))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _named(each)
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, _Object):
+            yield from (address for key in ("url", "uri") for address in part.all(key) if isinstance(address, str))
+        elif isinstance(part, list):
+            left += part

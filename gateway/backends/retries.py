@@ -34,6 +34,8 @@ class RetryBudget:
         return True
 
     def _turn(self, second: int) -> None:
+        if second == self._now:
+            return
         for passed in range(self._now + 1, min(second, self._now + SECONDS) + 1):
             self._calls[passed % SECONDS] = self._tries[passed % SECONDS] = 0
         self._now = second

@@ -18,6 +18,8 @@ from gateway.core.errors import NotFound, Overloaded
 MOST = 100_000
 WRITE_S, PRUNE_S = 0.1, 3_600.0
 _WAITING = 20_000
+_LONGEST = 256
+"""No provider's ids are longer."""
 _log = logging.getLogger("tollway.stored")
 
 
@@ -62,6 +64,8 @@ class Stored:
             await self._flush()
 
     def keep(self, name: str, team: str, backend: str) -> None:
+        if len(name) > _LONGEST:
+            return
         self._remember(name, team, backend)
         if self._shelf is not None:
             self._waiting[name] = team, backend

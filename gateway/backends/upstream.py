@@ -101,6 +101,9 @@ class Upstream:
             raise _unless(stop, Unanswered("the model backend did not answer in time")) from error
         except httpx.TransportError as error:
             raise _unless(stop, Broken("the model backend's answer cannot be read")) from error
+        if not 200 <= answer.status <= 599:
+            await answer.aclose()
+            raise _unless(stop, Broken(f"the model backend answered with the status {answer.status}, which there is not"))
         answer.read_timeout_s = target.idle_timeout_s
         return answer
 
@@ -164,6 +167,11 @@ async def read(answer: Answer, stop: Stop) -> bytes:
 
     await Body(answer, stop).pump(take)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def unlocked(body: bytes, target: Target) -> bytes:
+    """An error's body without the backend's own key, which some servers repeat in full when they do not like it."""
+    return body if target.secret is None else body.replace(target.secret.reveal().encode(), b"***")
 
 
 def going_on(target: Target, call: Call) -> Fields:

@@ -34,11 +34,15 @@ class WireTransport:
         connection = self._idle_connection(request.address.origin)
         if connection is not None:
             try:
-                return await _exchange(loop, connection, request)
+                exchange = _begun(loop, connection, request)
+                await exchange.head()
+                return exchange
             except NoAnswer:
                 if request.stop.is_set:
                     raise
-        return await _exchange(loop, await self._connect(loop, request), request)
+        exchange = _begun(loop, await self._connect(loop, request), request)
+        await exchange.head()
+        return exchange
 
     async def aclose(self) -> None:
         for connections in self._idle.values():
@@ -97,13 +101,12 @@ async def _limit(loop: asyncio.AbstractEventLoop, seconds: float | None) -> Asyn
                 timer.cancel()
 
 
-async def _exchange(loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> Exchange:
+def _begun(loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> Exchange:
     if request.stop.is_set:
         connection.abort()
         raise httpx.ConnectError("stopped before anything was sent")
     exchange = Exchange(loop, connection, request)
     connection.start(exchange, _head(request), request.body)
-    await exchange.head()
     return exchange
 
 

@@ -85,7 +85,7 @@ class MemoryBudgets:
         if amount_nanos < 0:
             raise ValueError("a hold is never negative")
         for account in accounts:
-            if not self._knows(account):
+            if not self.knows(account):
                 await self._read(account)
         return self.take(accounts, amount_nanos, attempt_id, ttl_us, gates)
 
@@ -94,7 +94,7 @@ class MemoryBudgets:
     ) -> Hold:
         """The same in one step, for accounts whose past is known or is nothing."""
         steady = self._drop_expired()
-        if self._settled(attempt_id) is not None:
+        if attempt_id in self._done or attempt_id in self._done_before:
             raise AlreadySettled(attempt_id)
         if (live := self._live.get(attempt_id)) is not None:
             return live
@@ -166,7 +166,8 @@ class MemoryBudgets:
 
     # the past
 
-    def _knows(self, account: Account) -> bool:
+    def knows(self, account: Account) -> bool:
+        """Whether `take` may be used for it."""
         book = self._books.get(account.id)
         if book is None:
             return False
@@ -245,11 +246,13 @@ class MemoryBudgets:
         if (done := self._settled(hold.id)) is not None:
             return Settlement(done, repeated=True)
         self._drop_expired()
-        live = self._take(hold.id)
+        live = self._live.pop(hold.id, None)
         held = (live or hold).amount_nanos
         cost = held if cost_nanos is None else cost_nanos
         for account, start in hold.slots:
-            self._move(account.id, start, cost, 0)
+            self._move(account.id, start, cost, 0 if live is None else -held)
+        if live is not None and live.gates:
+            self._end(live.gates)
         for gate in hold.gates:
             if back := gate.back_us(cost, tokens):
                 due = self._due.get(gate.id, 0)
@@ -279,7 +282,7 @@ class MemoryBudgets:
             book.before[start][1] += held
 
     def _put(self, hold: Hold, more: int) -> None:
-        if not hold.slots and not any(gate.kind == "concurrent" for gate in hold.gates):
+        if not hold.slots and not any([gate.kind == "concurrent" for gate in hold.gates]):
             return  # nothing to free
         self._live[hold.id] = hold
         heappush(self._expiry, (hold.expires_us, hold.id))
@@ -288,19 +291,15 @@ class MemoryBudgets:
         for account, start in hold.slots:
             self._move(account.id, start, 0, more)
 
-    def _take(self, hold_id: str) -> Hold | None:
-        hold = self._live.pop(hold_id, None)
-        if hold is not None:
-            for account, start in hold.slots:
-                self._move(account.id, start, 0, -hold.amount_nanos)
-            for gate in hold.gates:
-                if gate.kind == "concurrent":
-                    left = self._running.get(gate.id, 1) - 1
-                    if left > 0:
-                        self._running[gate.id] = left
-                    else:
-                        self._running.pop(gate.id, None)
-        return hold
+    def _end(self, gates: Sequence[Gate]) -> None:
+        """A call that passed these is over."""
+        for gate in gates:
+            if gate.kind == "concurrent":
+                left = self._running.get(gate.id, 1) - 1
+                if left > 0:
+                    self._running[gate.id] = left
+                else:
+                    self._running.pop(gate.id, None)
 
     def _drop_expired(self) -> int:
         """Frees what nobody settled in time. An attempt that settles later is booked all the same. Returns the time."""
@@ -309,7 +308,10 @@ class MemoryBudgets:
             _, hold_id = heappop(self._expiry)
             live = self._live.get(hold_id)
             if live is not None and live.expires_us <= now:  # else it was settled, or extended since
-                self._take(hold_id)
+                del self._live[hold_id]
+                for account, start in live.slots:
+                    self._move(account.id, start, 0, -live.amount_nanos)
+                self._end(live.gates)
         return now
 
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+_WHOLE = 2**64
 ARM = "arm"
 """The `pass` of the receipt that says which conversation an entry belongs to and which levers it goes without."""
 
@@ -19,7 +20,7 @@ def held(lever: str, domain: str, conversation: bytes, share: float) -> bool:
         return False
     named = _root(lever, domain).copy()
     named.update(conversation)
-    return int.from_bytes(named.digest()) < share * 2**64
+    return int.from_bytes(named.digest()) < share * _WHOLE
 
 
 @lru_cache(4_096)

@@ -37,11 +37,12 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def written(self) -> int:
-        return sum(self.cache_write.values())
+        return sum(self.cache_write.values()) if self.cache_write else 0
 
     @property
     def input_total(self) -> int:
-        return (self.uncached or 0) + (self.cache_read or 0) + self.written
+        told = (self.uncached or 0) + (self.cache_read or 0)
+        return told + sum(self.cache_write.values()) if self.cache_write else told
 
     @property
     def known(self) -> bool:

@@ -36,7 +36,7 @@ from gateway.dialects import (
 from gateway.dialects import parts as prompt_parts
 from gateway.dialects.facts import FORBIDDEN
 from gateway.dialects.relay import Direct, StreamRelay
-from gateway.dialects.sse import Malformed
+from gateway.dialects.sse import ODD, Malformed, odd_shape
 from gateway.dialects.translate import Decode, Encode, Translated, translated_answer, translated_request, words_of
 from gateway.dialects.watch import Kept, Tap
 
@@ -142,14 +142,18 @@ def relay(client: str, upstream: str, sketch: Sketch, *, hide_usage: bool) -> St
 def answer(client: str, upstream: str, body: bytes, sketch: Sketch) -> tuple[bytes, Observed]:
     """A whole answer: the same bytes within a dialect, else translated; b"" where `observed.error` is set. Raises Malformed."""
     ours, theirs = DIALECTS[client], DIALECTS[upstream]
-    if client != upstream:
-        return translated_answer(ours, theirs, body)
-    return body, theirs.look(body)
+    try:
+        return (body, theirs.look(body)) if client == upstream else translated_answer(ours, theirs, body)
+    except ODD as error:
+        raise odd_shape() from error
 
 
 def answer_text(upstream: str, body: bytes) -> str:
     """All that a whole answer says, for an estimate where its usage is missing. `body` has been read by `answer` before."""
-    return "".join(text for event in DIALECTS[upstream].events(orjson.loads(body)) for text in words_of(event))
+    try:
+        return "".join([text for event in DIALECTS[upstream].events(orjson.loads(body)) for text in words_of(event)])
+    except ODD:
+        return ""
 
 
 def upstream_error(client: str, upstream: str, status: int, body: bytes) -> bytes:

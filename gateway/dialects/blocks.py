@@ -29,7 +29,12 @@ class _Role(msgspec.Struct):
     type: str = ""
 
 
+class _Content(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw()
+
+
 _role = msgspec.json.Decoder(_Role)
+_content = msgspec.json.Decoder(_Content)
 
 
 def _strong(value: bytes) -> int:
@@ -103,6 +108,15 @@ def role_in(message: bytes) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     return head.role or ("assistant" if head.type else "")
+
+
+def words_of(message: bytes) -> bytes | None:
+    """The text of a message whose content is plain words without escapes; None: look closely."""
+    try:
+        raw = bytes(_content.decode(message).content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return raw[1:-1] if raw.startswith(b'"') and b"\\" not in raw else None
 
 
 def _opened(value: bytes, places: splice.Spans, outer: int) -> Block:

@@ -4,8 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-MOST = 1 << 53
-"""More than any counter that can be true."""
+MOST = 10**9
+"""More than any counter of one answer that can be true: by far the longest prompts have some ten million tokens."""
+
+_LONGEST_NAME = 256
 
 
 class Counters:
@@ -27,6 +29,14 @@ class Counters:
             self.flags.append(f"invalid_{name}")
             return None
         return found
+
+
+def name(told: object) -> str | None:
+    """A name as a backend tells it, fit for the books: short, and nothing in it but what prints."""
+    if not isinstance(told, str):
+        return None
+    fit = told if told.isprintable() else "".join(filter(str.isprintable, told))
+    return fit[:_LONGEST_NAME] or None
 
 
 def part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -6,14 +6,16 @@ popular client hand on an empty event. Usage comes in a stream only if `stream_o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.core.call import Sketch
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.outcome import Observed
 from gateway.core.part import Part
-from gateway.dialects import errors, facts, openai_tap, openai_usage, splice, sse
+from gateway.dialects import counts, errors, facts, openai_tap, openai_usage, splice, sse
 from gateway.dialects.openai_answer import Encoder as Encoder
 from gateway.dialects.openai_answer import decoder as decoder
 from gateway.dialects.openai_answer import events as events
@@ -93,17 +95,53 @@ def _wants_usage(body: bytes, places: splice.Spans) -> bool:
         raise BadRequest("stream_options.include_usage must be true or false.", param="stream_options") from None
 
 
+class _Choice(msgspec.Struct, gc=False):
+    finish_reason: str | None = None
+    usage: None = None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    """A whole answer as nearly all are; what is said in it is skipped."""
+
+    choices: list[_Choice]
+    usage: dict[str, Any]
+    id: str | None = None
+    model: str | None = None
+    service_tier: str | None = None
+    error: None = None
+
+
+_usual = msgspec.json.Decoder(_Answer).decode
+
+
 def look(body: bytes) -> Observed:
     """What a whole answer says of itself. Raises Malformed."""
+    try:
+        answer = _usual(body) if body.isascii() else None
+    except msgspec.MsgspecError:
+        answer = None
+    if answer is None:
+        return _look(body)
+    raw, choices = answer.usage, answer.choices
+    tier = answer.service_tier or (openai_tap.tier({}, raw) if "service_tier" in raw else None)
+    return Observed(
+        usage=usage(raw), served_model=answer.model or None, served_tier=tier,
+        finish_reason=openai_tap.FINISH.get(choices[0].finish_reason or "", "stop") if choices else None,
+        response_id=answer.id or None,
+    )  # fmt: skip
+
+
+def _look(body: bytes) -> Observed:
+    """The same of any answer."""
     document = document_of(body)
     raw = openai_usage.find(document)
     choices = document.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     return Observed(
         usage=None if raw is None else usage(raw),
-        served_model=document.get("model") or None,
-        served_tier=openai_tap.tier(document, raw),
+        served_model=counts.name(document.get("model")),
+        served_tier=counts.name(openai_tap.tier(document, raw)),
         finish_reason=None if first is None else openai_tap.FINISH.get(first.get("finish_reason") or "", "stop"),
-        response_id=document.get("id") or None,
+        response_id=counts.name(document.get("id")),
         error=openai_tap.error_text(document) if document.get("error") else None,
     )

@@ -16,7 +16,7 @@ import orjson
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
 from gateway.dialects import counts, usage_anthropic, usage_bedrock, usage_gemini, usage_openai
-from gateway.dialects.sse import Malformed, Splitter, parse
+from gateway.dialects.sse import ODD, Malformed, Splitter, parse
 
 MOST_BYTES = 64 * 1024 * 1024
 _TIER_HEADER = "x-gemini-service-tier"
@@ -81,10 +81,15 @@ class Reader:
 
     @property
     def observed(self) -> Observed:
-        usage = None if self._shape is None or self._raw is None else self._shape.usage(self._raw)
+        usage = None
+        with suppress(*ODD):
+            usage = None if self._shape is None or self._raw is None else self._shape.usage(self._raw)
         region = None if self._raw is None else self._raw.get("inference_geo")
-        return Observed(usage=usage, served_model=self._model, served_tier=self._told_tier or self._tier, response_id=self._id,
-                        region=region if isinstance(region, str) and region != "not_available" else None)
+        tier = self._told_tier or self._tier
+        return Observed(
+            usage=usage, served_model=counts.name(self._model), served_tier=counts.name(tier),
+            response_id=counts.name(self._id), region=counts.name(region) if region != "not_available" else None,
+        )  # fmt: skip
 
     def _piece(self, piece: bytes) -> None:
         found = parse(piece)
@@ -92,7 +97,7 @@ class Reader:
             self._take(found.data)
 
     def _take(self, text: bytes) -> None:
-        with suppress(orjson.JSONDecodeError):
+        with suppress(*ODD):  # no JSON, or of a shape that is nobody's
             value = orjson.loads(text)
             for document in value if isinstance(value, list) else (value,):
                 if isinstance(document, dict):

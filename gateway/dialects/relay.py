@@ -13,7 +13,7 @@ from typing import Protocol
 from gateway.core.errors import GatewayError
 from gateway.core.outcome import Observed
 from gateway.dialects.cut import final
-from gateway.dialects.sse import Malformed, Splitter
+from gateway.dialects.sse import ODD, Malformed, Splitter, odd_shape
 from gateway.dialects.watch import Kept, Seen, Tap, Usage, Verdict
 
 _COMMENT = b":\n"
@@ -93,6 +93,25 @@ class Road:
     def complete(self) -> bool:
         return self.seen.error is None and (self.seen.ended or self.seen.complete)
 
+    def _take(self, piece: bytes) -> None:
+        try:
+            self._read(piece)
+        except ODD as error:
+            raise odd_shape() from error
+
+    def _read(self, piece: bytes) -> None:
+        """One piece that is not of the usual kind."""
+        raise NotImplementedError
+
+    def finish(self) -> bytes:
+        try:
+            return self._finish()
+        except ODD as error:
+            raise odd_shape() from error
+
+    def _finish(self) -> bytes:
+        raise NotImplementedError
+
     def fail(self, error: GatewayError) -> bytes:
         """Nothing more where the client has been told of an error already."""
         if self._told:
@@ -140,7 +159,7 @@ class Direct(Road):
                 self._take(piece)
         return self._flush()
 
-    def finish(self) -> bytes:
+    def _finish(self) -> bytes:
         rest = self._split.rest()
         if rest.strip() and not self.ended:
             with suppress(Malformed):    # cut inside its last frame: nobody can use that
@@ -157,7 +176,7 @@ class Direct(Road):
     def produced(self) -> str:
         return self._kept.text()
 
-    def _take(self, piece: bytes) -> None:
+    def _read(self, piece: bytes) -> None:
         if self.seen.error is not None:
             return
         if piece == b"\n" and self._last.endswith(b"\r"):    # the second half of a line end that was cut in two

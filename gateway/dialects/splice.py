@@ -29,7 +29,8 @@ _GAP = re.compile(rb"[\s,]*")
 _GAPS = b", \n\t\r"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
-_SCALAR = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^\s,\[\]{}"]+', re.DOTALL)
+_SCALAR = re.compile(_KEY.pattern + rb'("(?:[^"\\]++|\\.)*+"|[^\s,\[\]{}"]+)', re.DOTALL)
+"""A key and the scalar behind it."""
 _spread = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | dict[str, msgspec.Raw] | str | int | float | bool | None])
 
 
@@ -78,31 +79,39 @@ class Spread(NamedTuple):
 def spread(body: bytes) -> Spread | None:
     """A body taken apart in one pass; None for what only `spans` can tell."""
     try:
-        found = _spread.decode(body)
+        found: dict[str, Any] = _spread.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if max(map(len, found), default=0) > MAX_KEY_BYTES // 4:
-        return None
-    places, lists = dict[str, Span](), dict[str, list[Element]]()
+    places: dict[str, Span] = {}
+    lists: dict[str, list[Element]] = {}
     position = body.index(b"{") + 1
     for key, value in found.items():
-        name = _KEY.match(body, position)
-        if name is None:
+        kind = type(value)
+        if len(key) > MAX_KEY_BYTES // 4 or (kind is str and len(value) > _PIECE_BYTES):
             return None
-        begin = name.end()
-        if isinstance(value, list):
-            listed = lists[key] = _listed(body, begin, value)
-            end = _closed(body, listed[-1][1] if listed else begin + 1, b"]") if len(listed) == len(value) else -1
-        elif isinstance(value, dict):
-            end = _end_of_object(body, begin, value)
+        inside = kind is list or kind is dict
+        member = (_KEY if inside else _SCALAR).match(body, position)
+        if member is None:
+            return None
+        if inside:
+            begin = member.end()
+            position = _end_of_list(body, begin, value, lists, key) if kind is list else _end_of_object(body, begin, value)
+            if position < 0:
+                return None
+            places[key] = (begin, position)
         else:
-            scalar = _SCALAR.match(body, begin) if not isinstance(value, str) or len(value) <= _PIECE_BYTES else None
-            end = scalar.end() if scalar else -1
-        if end < 0:
-            return None
-        places[key] = (begin, end)
-        position = end
+            places[key] = member.span(1)
+            position = member.end()
     return Spread(places, lists, found) if body[position:].strip() == b"}" else None
+
+
+def _end_of_list(body: bytes, begin: int, raws: list[msgspec.Raw], lists: dict[str, list[Element]], key: str) -> int:
+    """Behind the list that stands at `begin`, whose elements are noted; -1: it is another one."""
+    listed = lists[key] = _listed(body, begin, raws)
+    if len(listed) != len(raws):
+        return -1
+    end = listed[-1][1] if listed else begin + 1
+    return end + 1 if body.startswith(b"]", end) else _closed(body, end, b"]")
 
 
 def _end_of_object(body: bytes, begin: int, raws: Mapping[str, msgspec.Raw]) -> int:

@@ -26,6 +26,15 @@ class Malformed(UpstreamError):
     retry = False
 
 
+ODD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
+"""What reading a document raises whose fields are of other types than its dialect says; where backends are read, it is
+`Malformed`, for a field's type is theirs to get right."""
+
+
+def odd_shape() -> Malformed:
+    return Malformed("The backend's answer has a field of a type that its dialect does not know.")
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One event; `raw` is what was received, `data` its data lines joined."""

@@ -99,7 +99,7 @@ class Translated(Road):
             self._take(piece)
         return self._flush()
 
-    def finish(self) -> bytes:
+    def _finish(self) -> bytes:
         rest = self._split.rest()
         if rest.strip() and not self.ended:
             with suppress(Malformed):    # cut inside its last frame: nobody can use that
@@ -114,9 +114,9 @@ class Translated(Road):
         return self._flush() + self._encoder.encode(Finished("length")) + self._encoder.end()
 
     def produced(self) -> str:
-        return "".join(self._texts)
+        return "".join([text for text in self._texts if isinstance(text, str)])
 
-    def _take(self, piece: bytes) -> None:
+    def _read(self, piece: bytes) -> None:
         frame = parse(piece)
         if frame is None or self.seen.error is not None:
             return

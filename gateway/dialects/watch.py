@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -13,7 +14,8 @@ from msgspec.structs import replace
 from gateway.core.events import FinishReason
 from gateway.core.outcome import Diagnosis, Observed
 from gateway.core.usage import TokenUsage
-from gateway.dialects.sse import Malformed
+from gateway.dialects import counts
+from gateway.dialects.sse import ODD, Malformed
 
 Usage = Callable[[Mapping[str, Any]], TokenUsage]
 _ESCAPES = re.compile(
@@ -61,12 +63,15 @@ class Seen:
         return len(self.finished) >= self.choices
 
     def observed(self, usage: Usage) -> Observed:
-        tokens = self.tokens if self.usage is None else usage(self.usage)
+        try:
+            tokens = self.tokens if self.usage is None else usage(self.usage)
+        except ODD:
+            tokens = None
         if tokens is not None and self.provisional:
             tokens = replace(tokens, flags=(*tokens.flags, "output_provisional"))
         return Observed(
-            usage=tokens, served_model=self.model or None, served_tier=self.tier, finish_reason=self.finish,
-            response_id=self.response_id or None, region=self.region, diagnosis=self.diagnosis,
+            usage=tokens, served_model=counts.name(self.model), served_tier=counts.name(self.tier), finish_reason=self.finish,
+            response_id=counts.name(self.response_id), region=counts.name(self.region), diagnosis=self.diagnosis,
             error=self.error,
         )
 
@@ -113,7 +118,8 @@ class Kept:
         for piece in self._pieces:
             if done >= size:
                 break
-            self._texts.extend(self._read(piece))
+            with suppress(*ODD):
+                self._texts += [text for text in self._read(piece) if isinstance(text, str)]
             used, done = used + 1, done + len(piece)
         del self._pieces[:used]
         self._size -= done

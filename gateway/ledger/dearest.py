@@ -31,10 +31,11 @@ def rows(reader: Reader, dimension: Dimension, part: Slice, found: Plan, most: i
 
 
 def _walk(reader: Reader, dimension: Dimension, part: Slice, found: Plan, names: int) -> tuple[list[Row], int | None]:
-    """Sums of so many values, of each team that is asked for; and the most that another can have cost, None without another."""
+    """Sums of so many values, of each team, model and lane that is asked for; and the most that another can have cost, None:
+    there is no other."""
     new, *known = reader.read_at(lambda now: rolled.ever_dearest_queries(dimension, part, found, now, names))
     some = _sums(reader, dimension, part, found, [row["value"] for told in (new, *known) for row in told])
-    cut = [of_team[-1]["nanos"] for of_team in known if len(of_team) == names]
+    cut = [of_one[-1]["nanos"] for of_one in known if len(of_one) == names]
     return some, sum(cut) if cut else None
 
 

@@ -13,23 +13,24 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from sqlalchemy import Select, case, func, literal_column, or_, select, true
+from sqlalchemy import Select, func, literal_column, or_, select, true
 
 from gateway.core.money import usd
-from gateway.ledger import Entry, calls, dearest, latency, latest, lines, misses, replay, rolled, savings
+from gateway.ledger import Entry, admitted, booked, calls, dearest, latency, latest, lines, misses, replay, rolled, runs
+from gateway.ledger import savings as held_out
+from gateway.ledger.admitted import Person
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
 from gateway.ledger.lines import LedgerLine
-from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, UNPRICED, Row, Sums
+from gateway.ledger.measures import IS_ATTEMPT, MEASURES, SOURCE, Row, Sums
 from gateway.ledger.misses import Cause
 from gateway.ledger.reader import LedgerUnavailable, Moment, Reader, reader
-from gateway.ledger.registers import MEMBERSHIPS, USERS
 from gateway.ledger.rollup_sql import LATENCY_DIMS
 from gateway.ledger.rollup_tables import STATE
+from gateway.ledger.runs import MOST_CALLS
 from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, begins, dimensions
-from gateway.ledger.tables import AUDIT, BACKTEST, KEYS, LEDGER, entry_of
-from gateway.ledger.verdicts import verdict_json
+from gateway.ledger.tables import AUDIT, BACKTEST, LEDGER, entry_of
 from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
@@ -40,8 +41,6 @@ __all__ = [
 
 Json = dict[str, Any]
 C = LEDGER.c
-_IDS = 400
-"""Ids in one list of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,6 @@ class Extent:
     entries: int
     first_us: int | None
     last_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """What somebody who signs in may see."""
-
-    name: str
-    admin: bool
-    teams: tuple[str, ...]
 
 
 def connect(url: str) -> Reports:
@@ -104,11 +94,11 @@ class Reports:
         found = self._reader.read(misses.nth_latest_query(part, most))[0]
         return replace(part, since_us=found[0]["at_us"]) if found else part
 
-    def savings(self, part: Slice | None = None, most: int = savings.MAX_ENTRIES) -> list[Saving]:
+    def savings(self, part: Slice | None = None, most: int = held_out.MAX_ENTRIES) -> list[Saving]:
         """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
         part = part or Slice()
         found = latest.spans(self._reader, part, most)
-        return savings.savings(self._reader.read(savings.query(part, most, found.where))[0])
+        return held_out.savings(self._reader.read(held_out.query(part, most, found.where))[0])
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"
@@ -176,39 +166,28 @@ class Reports:
         return {"rows": [{"key": row.key[0], **_brief(row)} for row in rows], "total": _brief(sums.total)}
 
     def spent(self, part: Slice, without: Sequence[str] = ()) -> int:
-        """Nano-dollars of a slice's entries, what was held where a cost is not known; attempts named in `without`, and
-        corrections of them, are left out."""
-        held = part.apply(select(func.sum(C.held_nanos).label("nanos"))).where(C.held_nanos.is_not(None), UNPRICED)
-        query = part.apply(select(func.sum(C.cost_nanos).label("nanos")))
-        for start in range(0, len(without), _IDS):
-            some = without[start : start + _IDS]
-            held = held.where(C.id.not_in(some))
-            query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
-        return sum(int(self._reader.read(sums)[0][0]["nanos"] or 0) for sums in (query, held))
+        """Nano-dollars of a slice's entries, what was held where a cost is not known; attempts named in `without`, and their
+        corrections, are left out."""
+        return booked.spent(self._reader, part, without)
 
     def spent_each(self, part: Slice) -> dict[str, int]:
         """Nano-dollars of each attempt of a slice, corrections included; what was held where a cost is not known."""
-        id, held = func.coalesce(C.corrects, C.id).label("attempt_id"), case((IS_ATTEMPT, C.held_nanos))
-        query = part.apply(select(id, func.coalesce(func.sum(C.cost_nanos), func.max(held)).label("nanos"))).group_by(id)
-        return {row["attempt_id"]: int(row["nanos"]) for row in self._reader.read(query)[0] if row["nanos"] is not None}
+        return booked.spent_each(self._reader, part)
 
     def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:
         """Nano-dollars of those attempts that are booked, corrections included; None: not known."""
-        found: dict[str, int | None] = {}
-        for start in range(0, len(attempt_ids), _IDS):
-            some = attempt_ids[start : start + _IDS]
-            query = select(C.id, C.corrects, C.cost_nanos).where(or_(C.id.in_(some), C.corrects.in_(some)))
-            for row in self._reader.read(query)[0]:
-                id, cost = row["corrects"] or row["id"], row["cost_nanos"]
-                earlier = found.get(id)
-                found[id] = cost if earlier is None else earlier if cost is None else earlier + cost
-        return found
+        return booked.costs(self._reader, attempt_ids)
+
+    def corrections(self, ids: Sequence[str]) -> dict[str, list[Entry]]:
+        """Attempt -> what was booked later to correct it, oldest first; attempts without any are left out."""
+        return booked.corrections(self._reader, ids)
 
     # Single things
 
-    def call(self, call_id: str, team: str | None = None) -> Json | None:
-        """One call; None if there is none, or it is another team's."""
-        return next(iter(self._calls([call_id], team)), None)
+    def call(self, call_id: str, team: str | None = None, project: str | None = None) -> Json | None:
+        """One call; None if there is none, or it is another team's or project's."""
+        entries = self._entries_of([call_id], Slice(where=_within(team, project)))
+        return calls.call_json(entries) if entries else None
 
     def call_list(self, part: Slice | None = None, search: str = "", limit: int = 100) -> list[Json]:
         """The latest calls, newest first. `search`: start of a call id, or a run, key, model or status."""
@@ -227,38 +206,24 @@ class Reports:
             found = latest.spans(self._reader, part, 4 * limit)
         query = part.apply(query.where(found.where)).order_by(C.at_us.desc()).limit(4 * limit)
         ids = list(dict.fromkeys(row["call_id"] for row in self._reader.read(query)[0]))[:limit]
-        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids), ids)], found.since_us
+        return [calls.summary(entries) for entries in calls.by_call(self._entries_of(ids, Slice()), ids)], found.since_us
 
     def _known(self, search: str, part: Slice) -> str | None:
         """The dimension that the roll-up knows this value of."""
         names = (name for name in ("key", "model", "status") if rolled.plan((name,), part))
         return next((name for name in names if search in self.values(name, part)), None)
 
-    def run(self, run_id: str, team: str | None = None) -> Json | None:
-        """One agent's run: sums, sub-goals and its latest calls."""
-        part = Slice(where={"run": run_id} if team is None else {"run": run_id, "team": team})
+    def run(self, run_id: str, team: str | None = None, project: str | None = None) -> Json | None:
+        """One agent's run: sums, sub-goals and its latest calls, of a team and a project; None: there is none."""
+        part = Slice(where={"run": run_id, **_within(team, project)})
         sums = self.spend(("subgoal",), part)
         if not sums.total.attempts:
             return None
-        latest, verdicts = self.call_list(part), self.verdicts(run_id, team)
-        return {
-            "id": run_id,
-            "team": latest[0]["team"],
-            **sums.total.json(),
-            "subgoals": [
-                {**row.json(("subgoal",)), "verdict": verdicts.pop(row.key[0] or "", None)}
-                for row in sums.rows
-                if row.key != (None,)
-            ],
-            "other_verdicts": verdicts,
-            "latest_calls": latest,
-        }
+        return runs.summary(run_id, sums, self.call_list(part), self.verdicts(run_id, team))
 
     def verdicts(self, run_id: str, team: str | None = None) -> dict[str, Json]:
         """Subgoal -> the last verdict on it."""
-        query = select(LEDGER).where(C.run == run_id, C.kind == "verdict").order_by(C.at_us, C.id)
-        found = [entry_of(row) for row in self._reader.read(query)[0]]
-        return {e.subgoal or "": verdict_json(e) for e in found if team in (None, e.team)}
+        return runs.verdicts(self._reader, run_id, team)
 
     def runs(self, part: Slice | None = None, most: int = 200) -> list[Row]:
         """Sums of the dearest runs."""
@@ -274,25 +239,16 @@ class Reports:
         rows = self.spend((name,), part).rows
         return [row for row in rows if row.key[0] is not None or not rolled.sparse(name)][:most]
 
-    def run_calls(self, run_id: str, team: str | None = None, limit: int = 500) -> list[Json]:
+    def run_calls(
+        self, run_id: str, team: str | None = None, project: str | None = None, limit: int = MOST_CALLS
+    ) -> list[Json]:
         """The calls of a run and of the runs under it, oldest first: what a timeline is drawn from."""
-        return [calls.timed(entry) for entry in self._run_entries(run_id, team, limit)]
+        return [calls.timed(entry) for entry in runs.entries(self._reader, run_id, _within(team, project), limit)]
 
-    def run_trace(self, run_id: str, team: str | None = None) -> Json | None:
+    def run_trace(self, run_id: str, team: str | None = None, project: str | None = None) -> Json | None:
         """The same calls as a trace file has them, to be replayed under other policies; None: there is none."""
-        found = list(replay.lines(self._run_entries(run_id, team, MAX_ROWS)))
+        found = list(replay.lines(runs.entries(self._reader, run_id, _within(team, project), MAX_ROWS)))
         return {"id": run_id, "trace": found} if found else None
-
-    def _run_entries(self, run_id: str, team: str | None, limit: int) -> list[Entry]:
-        wanted, query = [run_id], select(C.run).distinct()
-        for _ in range(5):      # that deep runs may start runs
-            rows = self._reader.read(query.where(C.parent_run.in_(wanted), C.run.not_in(wanted)))[0]
-            if not rows:
-                break
-            wanted += [row["run"] for row in rows]
-        found = select(LEDGER).where(C.run.in_(wanted), IS_ATTEMPT).order_by(C.at_us).limit(limit)
-        entries = [entry_of(row) for row in self._reader.read(found)[0]]
-        return [entry for entry in entries if team in (None, entry.team)]
 
     def decisions(self, part: Slice | None = None, limit: int = 300) -> list[Json]:
         """The latest attempts with what every lane was expected to cost and take: `id, lane, decision`."""
@@ -330,13 +286,6 @@ class Reports:
         query = (part or Slice()).apply(select(LEDGER)).where(or_(C.at_us > at_us, (C.at_us == at_us) & (C.id > id)))
         return [entry_of(row) for row in self._reader.read(query.order_by(C.at_us, C.id).limit(limit))[0]]
 
-    def corrections(self, ids: Sequence[str]) -> dict[str, list[Entry]]:
-        """Attempt -> what was booked later to correct it, oldest first; attempts without any are left out."""
-        found: dict[str, list[Entry]] = {}
-        for row in self._reader.read(select(LEDGER).where(C.corrects.in_(ids)).order_by(C.id))[0] if ids else ():
-            found.setdefault(row["corrects"], []).append(entry_of(row))
-        return found
-
     def lines(self, provider: str, part: Slice) -> list[LedgerLine]:
         """What a provider served, as its bill would have it."""
         return [lines.line(row) for row in self._reader.read(lines.query(part.only(provider=provider)))[0]]
@@ -361,27 +310,15 @@ class Reports:
 
     def key_by_digest(self, digest: str, now_us: int) -> Json | None:
         """A key that is good now, by its secret's HMAC: `id, team, project, name, role`."""
-        in_time = or_(KEYS.c.expires_us.is_(None), KEYS.c.expires_us > now_us)
-        good = [KEYS.c.digest == digest, KEYS.c.revoked_us.is_(None), in_time]
-        columns = [KEYS.c[name] for name in ("id", "team", "project", "name", "role")]
-        return next(iter(self._reader.read(select(*columns).where(*good))[0]), None)
+        return admitted.key_by_digest(self._reader, digest, now_us)
 
     def person(self, issuer: str, subject: str) -> Person | None:
         """Somebody who signs in and is not disabled, and the teams they are in."""
-        u, m = USERS.c, MEMBERSHIPS.c
-        good = [u.issuer == issuer, u.subject == subject, u.disabled_us.is_(None)]
-        found = self._reader.read(select(u.id, u.name, u.admin).where(*good))[0]
-        if not found:
-            return None
-        teams = self._reader.read(select(m.team).where(m.user_id == found[0]["id"]).order_by(m.team))[0]
-        return Person(found[0]["name"] or subject, bool(found[0]["admin"]), tuple(row["team"] for row in teams))
+        return admitted.person(self._reader, issuer, subject)
 
-    def _calls(self, ids: Sequence[str], team: str | None) -> list[Json]:
-        entries = [entry for entry in self._entries_of(ids) if team in (None, entry.team)]
-        return [calls.call_json(group) for group in calls.by_call(entries, ids) if group]
-
-    def _entries_of(self, ids: Sequence[str]) -> list[Entry]:
-        rows = self._reader.read(select(LEDGER).where(C.call_id.in_(ids)).order_by(C.at_us, C.attempt, C.id))[0]
+    def _entries_of(self, ids: Sequence[str], part: Slice) -> list[Entry]:
+        query = part.among(select(LEDGER)).where(C.call_id.in_(ids))
+        rows = self._reader.read(query.order_by(C.at_us, C.attempt, C.id))[0]
         return [entry_of(row) for row in rows]
 
     def _tight(self, by: Sequence[str], part: Slice) -> Slice:
@@ -397,6 +334,10 @@ class Reports:
 def _ordered(rows: list[Row], by: Sequence[str]) -> list[Row]:
     rows = sorted(rows, key=lambda row: tuple(text or "" for text in row.key))
     return rows if by and by[0] in TIMES else sorted(rows, key=lambda row: -(row.cost_nanos or 0))
+
+
+def _within(team: str | None, project: str | None) -> dict[str, str]:
+    return {name: value for name, value in (("team", team), ("project", project)) if value is not None}
 
 
 def _brief(row: Row) -> Json:

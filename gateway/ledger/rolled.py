@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 from sqlalchemy import (
@@ -32,7 +33,7 @@ from gateway.ledger.latency import BIN, SPANS, Of
 from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
 from gateway.ledger.reader import Moment
 from gateway.ledger.rollup_sql import DIMS, VARYING, entry_sums, tag_dim
-from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, SUMS, VALUES, seq
+from gateway.ledger.rollup_tables import ALL_TEAMS, LATENCY, NONE, PLACES, ROLLUP, SUMS, VALUES, of_project, seq, within
 from gateway.ledger.slices import MAX_ROWS, TIMES, Dimension, Slice
 from gateway.ledger.tables import LEDGER
 
@@ -54,11 +55,18 @@ class Plan:
     """Hours between them that are left out."""
     rest: tuple[str, ...]
     """The dimension that also has the entries without a run or tag that `dim` is about."""
+    projects: tuple[str, ...]
+    """Those whose own rows tell it; empty: not of projects."""
+
+    def dims(self, name: str) -> list[str]:
+        return [of_project(name, project) for project in self.projects] or [name]
 
 
 def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS) -> Plan | None:
     """None: the roll-up cannot tell."""
-    need = {name for name in (*by, *part.where) if name not in ("team", *TIMES)}
+    projects = () if "project" in by else _projects(part)
+    apart = ("team", "project", *TIMES) if projects else ("team", *TIMES)
+    need = {name for name in (*by, *part.where) if name not in apart}
     dim = _dimension(need, dims)
     times = set(by) & set(TIMES)
     without = any(sparse(name) and _has_none(wanted) for name, wanted in part.where.items())
@@ -70,7 +78,15 @@ def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS)
     first, last = -(-part.since_us // HOUR_US), part.until_us // HOUR_US
     rest = _dimension({name for name in need if not sparse(name)}, dims)
     assert rest is not None, "what splits a run or a tag splits all entries"
-    return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last), rest)
+    return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last), rest, projects)
+
+
+def _projects(part: Slice) -> tuple[str, ...]:
+    """Those that a slice is narrowed to, where it is to nothing else of that kind."""
+    wanted = part.where.get("project", ())
+    if wanted is None or _has_none(wanted):
+        return ()
+    return (wanted,) if isinstance(wanted, str) else tuple(value for value in wanted if value is not None)
 
 
 def _has_none(wanted: str | Sequence[str | None] | None) -> bool:
@@ -153,16 +169,26 @@ def values_sums_query(dimension: Dimension, part: Slice, found: Plan, now: Momen
 
 
 def ever_dearest_queries(dimension: Dimension, part: Slice, found: Plan, now: Moment, most: int) -> list[Select[Any]]:
-    """The values of entries that the roll-up has not got yet. And of each team, or all together, of the values that were there
-    in the slice's hours those that cost most in their whole time, with that cost, `nanos`."""
-    c, teams = VALUES.c, part.where.get("team", ALL_TEAMS)
-    there = select(c.value, c.cost_nanos.label("nanos")).where(
-        c.dim == dimension.name, c.last_hour >= found.first - 1, c.first_hour <= found.last
-    )
+    """The values of entries that the roll-up has not got yet. And of each team, model and lane that is asked for, or of all,
+    those that were there in the slice's hours and cost most in their whole time, with that cost, `nanos`."""
+    c = VALUES.c
+    there = select(c.value, c.cost_nanos.label("nanos")).where(c.last_hour >= found.first - 1, c.first_hour <= found.last)
     ordered = there.order_by(c.cost_nanos.desc(), c.value).limit(most)
     new = select(dimension.sql.label("value")).distinct().select_from(LEDGER).where(seq(now.dialect) > now.rolled_to)
-    wanted = [team for team in ([teams] if teams is None or isinstance(teams, str) else teams) if team is not None]
-    return [part.among(new.where(dimension.sql.element.is_not(None))), *[ordered.where(c.team == team) for team in wanted]]
+    if found.projects:
+        dims = found.dims(dimension.name)
+    else:
+        dims = [within(dimension.name, *one) for one in product(_asked(part, "model", ""), _asked(part, "lane", ""))]
+    whose = [c.team == team for team in _asked(part, "team", ALL_TEAMS)]
+    if found.projects and "team" not in part.where:     # no row is about all teams together
+        whose = [c.team != ALL_TEAMS]
+    known = [ordered.where(c.dim == dim, team) for dim, team in product(dims, whose)]
+    return [part.among(new.where(dimension.sql.element.is_not(None))), *known]
+
+
+def _asked(part: Slice, name: str, all_of_them: str) -> list[str]:
+    wanted = part.where.get(name, all_of_them)
+    return [value for value in ([wanted] if wanted is None or isinstance(wanted, str) else wanted) if value is not None]
 
 
 def entries_query(part: Slice, found: Plan, now: Moment) -> Select[Any]:
@@ -224,14 +250,14 @@ class _Rolled:
         lacking = [sparse(d.name) and (without or d.name not in found.dim) for d in self.by]
         keys = [null() if lacks else self._key(d) for d, lacks in zip(self.by, lacking, strict=True)]
         query = select(*[key.label(d.sql.name) for key, d in zip(keys, self.by, strict=True)], *figures)
-        query = query.where(c.dim == ",".join(found.dim), c.hour >= found.first, c.hour < found.last)
+        query = query.where(c.dim.in_(found.dims(",".join(found.dim))), c.hour >= found.first, c.hour < found.last)
         if found.cut:
             query = query.where(c.hour.not_in(found.cut))
         for name, wanted in self.part.where.items():
             values = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
             if name == "team":
                 query = query.where(c.team.in_([value for value in values if value]))
-            else:
+            elif name != "project" or not found.projects:
                 query = query.where(self._value(name).in_([NONE if value is None else value for value in values]))
         return query if "team" in self.part.where else query.where(self._teams())
 
@@ -239,7 +265,7 @@ class _Rolled:
         """The rows of all teams together, but where they are asked for one by one, or kept one by one only."""
         team = self.table.c.team
         apart = any(map(sparse, self.plan.dim)) or any(d.name == "team" or sparse(d.name) for d in self.by)
-        return team != ALL_TEAMS if apart else team == ALL_TEAMS
+        return team != ALL_TEAMS if apart or self.plan.projects else team == ALL_TEAMS
 
     def _value(self, name: str) -> ColumnElement[Any]:
         return self.table.c[PLACES[self.plan.dim.index(name)]]

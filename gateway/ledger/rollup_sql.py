@@ -41,12 +41,14 @@ from gateway.ledger.rollup_tables import (
     LATENCY_KEY,
     MONEY,
     NONE,
+    OF_PROJECT,
     PLACES,
     RATES,
     ROLLUP,
     SUMS,
     VALUES,
     VALUES_KEY,
+    WITHIN,
     seq,
 )  # fmt: skip
 from gateway.ledger.slices import column_of
@@ -64,6 +66,7 @@ OF_ENTRY = {
 """Dimension -> the entry's value."""
 FILTERED = ("model", "lane")
 """By these every other value can be narrowed."""
+_NARROWINGS = ((), *[(name,) for name in FILTERED], FILTERED)
 _TRIPLES = tuple((name, *FILTERED) for name in ("project", "key", "backend", "class", "client", "status", "miss", "prices"))
 RUN = ("run", *FILTERED)
 DIMS: tuple[tuple[str, ...], ...] = ((), *[(name,) for name in OF_ENTRY], ("lane", "class"), FILTERED, *_TRIPLES, RUN)
@@ -216,13 +219,13 @@ def _sums(dialect: str) -> str:
     fresh = _fresh(dialect, select(*keys, *sums.values()).select_from(SOURCE.join(once, once.c.place == seq(dialect))))
     base = _grouped(fresh, [fresh.c[name] for name in ("hour", "team", *OF_ENTRY)], SUMS).cte("base")
     parts = [part for dims in DIMS if dims != RUN for part in _levels(base, dims, SUMS)]
-    parts += [_runs(fresh), _tags(fresh, dialect)]
+    parts += [*_runs(fresh), *_tags(fresh, dialect)]
     return _upsert(dialect, ROLLUP, parts, KEY, {name: _plus(name) for name in SUMS})
 
 
 def _latency(dialect: str) -> str:
     """Adds the waiting times of the same entries to `rollup_latency`."""
-    values = [OF_ENTRY[name].label(name) for name in ("lane", "class", "backend", "model")]
+    values = [OF_ENTRY[name].label(name) for name in ("project", "lane", "class", "backend", "model")]
     bins = [case((condition, BIN(ms)), else_=null()).label(of) for of, (ms, condition) in SPANS.items()]
     keys = [_hour(), C.team, *values, column_of("prompt").label("prompt"), *bins]
     fresh = _fresh(dialect, select(*keys, literal(1).label("n")).where(IS_ATTEMPT))
@@ -236,23 +239,29 @@ def _latency(dialect: str) -> str:
 
 def _values_of_many(dialect: str) -> str:
     """Adds the runs and tags of the same entries to `rollup_values`."""
-    keys = [_hour(), C.team, C.run, cast(C.tags, String).label("tags"), func.coalesce(C.cost_nanos, 0).label("cost_nanos")]
-    fresh = _fresh(dialect, select(*keys))
-    figures = [fresh.c.team, fresh.c.hour, fresh.c.cost_nanos]
+    names = [C.team, C.project, C.run, C.model, C.lane, cast(C.tags, String).label("tags")]
+    fresh = _fresh(dialect, select(_hour(), *names, func.coalesce(C.cost_nanos, 0).label("cost_nanos")))
+    figures = [fresh.c[name] for name in ("team", "project", "model", "lane", "hour", "cost_nanos")]
     runs = select(literal("run").label("dim"), fresh.c.run.label("value"), *figures).where(fresh.c.run.is_not(None))
     key, value, among = _each_tag(fresh, dialect)
     tags = select((literal("tag:") + key).label("dim"), value.label("value"), *figures)
     tags = tags.select_from(among).where(fresh.c.tags != "{}")
     each = union_all(runs, tags).cte("each_value")
-    hours = [func.min(each.c.hour).label("first_hour"), func.max(each.c.hour).label("last_hour")]
-    cost = cast(func.sum(each.c.cost_nanos), BigInteger).label("cost_nanos")
-    parts = [
-        select(each.c.dim, team.label("team"), each.c.value, *hours, cost)
-        .group_by(each.c.dim, each.c.value, *([team] if team is each.c.team else []))
-        for team in _teams(each)
-    ]
+    scopes = _scopes(each)
+    parts = [_values_within(each, kept, scope) for kept in _NARROWINGS for scope in scopes if not kept or scope.project is None]
     sets = {"first_hour": _least("first_hour", "<"), "last_hour": _least("last_hour", ">"), "cost_nanos": _plus("cost_nanos")}
     return _upsert(dialect, VALUES, parts, VALUES_KEY, sets)
+
+
+def _values_within(each: CTE, kept: tuple[str, ...], scope: _Scope) -> Select[Any]:
+    """Rows of all values, within each model and lane as far as they are `kept`; see `within`."""
+    dim: ColumnElement[str] = scope.dim(each.c.dim)
+    for name in FILTERED if kept else ():
+        dim = dim + literal(WITHIN) + (each.c[name] if name in kept else literal(""))
+    hours = [func.min(each.c.hour).label("first_hour"), func.max(each.c.hour).label("last_hour")]
+    cost = cast(func.sum(each.c.cost_nanos), BigInteger).label("cost_nanos")
+    query = select(dim.label("dim"), scope.team.label("team"), each.c.value, *hours, cost).where(*scope.has)
+    return query.group_by(each.c.dim, each.c.value, *[each.c[name] for name in kept], *scope.keys)
 
 
 def _hour() -> ColumnElement[int]:
@@ -268,19 +277,36 @@ def _grouped(source: CTE, keys: Sequence[ColumnElement[Any]], sums: Sequence[str
     return select(*keys, *totals).group_by(*keys)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Whose entries one row sums: a team's, everybody's, or those of one project of a team."""
+
+    team: ColumnElement[Any]
+    keys: tuple[ColumnElement[Any], ...] = ()
+    project: ColumnElement[Any] | None = None
+
+    @property
+    def has(self) -> tuple[ColumnElement[bool], ...]:
+        return () if self.project is None else (self.project.is_not(None),)
+
+    def dim(self, name: ColumnElement[str]) -> ColumnElement[str]:
+        return name if self.project is None else name + literal(OF_PROJECT) + self.project
+
+
+def _scopes(base: CTE) -> list[_Scope]:
+    team, project = base.c.team, base.c.project
+    return [_Scope(team, (team,)), _Scope(literal(ALL_TEAMS)), _Scope(team, (team, project), project)]
+
+
 def _levels(base: CTE, dims: tuple[str, ...], sums: Sequence[str]) -> list[Select[Any]]:
-    """Rows of one dimension: of each team, and of all together."""
-    values = _values(base, dims)
+    """Rows of one dimension, for each scope; a project's by project would say nothing new."""
+    values, dim = _values(base, dims), literal(",".join(dims))
     totals = [func.sum(base.c[name]).label(name) for name in sums]
     return [
-        select(literal(",".join(dims)).label("dim"), team.label("team"), base.c.hour, *_labelled(values), *totals)
-        .group_by(base.c.hour, *values, *([team] if team is base.c.team else []))
-        for team in _teams(base)
+        select(scope.dim(dim).label("dim"), scope.team.label("team"), base.c.hour, *_labelled(values), *totals)
+        .where(*scope.has).group_by(base.c.hour, *values, *scope.keys)
+        for scope in _scopes(base) if scope.project is None or "project" not in dims
     ]  # fmt: skip
-
-
-def _teams(base: CTE) -> list[ColumnElement[Any]]:
-    return [base.c.team, literal(ALL_TEAMS)]
 
 
 def _values(base: CTE, dims: tuple[str, ...]) -> list[ColumnElement[Any]]:
@@ -292,22 +318,29 @@ def _labelled(values: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
     return [value.label(name) for value, name in zip(padded, PLACES, strict=True)]
 
 
-def _runs(fresh: CTE) -> Select[Any]:
+def _runs(fresh: CTE) -> list[Select[Any]]:
     """A row for each run. Runs and tags have no row for entries without one, and none for all teams together."""
-    totals, keys = [func.sum(fresh.c[name]).label(name) for name in SUMS], [fresh.c[name] for name in RUN]
-    query = select(literal(",".join(RUN)).label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
-    return query.where(fresh.c.run.is_not(None)).group_by(fresh.c.team, fresh.c.hour, *keys)
+    return _sparse(fresh, fresh, literal(",".join(RUN)), [fresh.c[name] for name in RUN], fresh.c.run.is_not(None))
 
 
-def _tags(fresh: CTE, dialect: str) -> Select[Any]:
+def _tags(fresh: CTE, dialect: str) -> list[Select[Any]]:
     """A row for each value of each tag."""
     key, value, among = _each_tag(fresh, dialect)
-    keys = [value, *[fresh.c[name] for name in FILTERED]]
     dim = literal("tag:") + key + literal("".join(f",{name}" for name in FILTERED))
+    keys = [value, *[fresh.c[name] for name in FILTERED]]
+    return _sparse(fresh, among, dim, keys, fresh.c.tags != "{}", key)
+
+
+def _sparse(
+    fresh: CTE, among: FromClause, dim: ColumnElement[str], keys: Sequence[ColumnElement[Any]], has: ColumnElement[bool],
+    *more: ColumnElement[Any],
+) -> list[Select[Any]]:  # fmt: skip
     totals = [func.sum(fresh.c[name]).label(name) for name in SUMS]
-    query = select(dim.label("dim"), fresh.c.team, fresh.c.hour, *_labelled(keys), *totals)
-    query = query.select_from(among).where(fresh.c.tags != "{}")
-    return query.group_by(fresh.c.team, fresh.c.hour, key, *keys)
+    return [
+        select(scope.dim(dim).label("dim"), scope.team.label("team"), fresh.c.hour, *_labelled(keys), *totals)
+        .select_from(among).where(has, *scope.has).group_by(fresh.c.hour, *more, *keys, *scope.keys)
+        for scope in _scopes(fresh) if scope.keys
+    ]  # fmt: skip
 
 
 def _each_tag(fresh: CTE, dialect: str) -> tuple[ColumnElement[str], ColumnElement[str], FromClause]:
@@ -318,12 +351,12 @@ def _each_tag(fresh: CTE, dialect: str) -> tuple[ColumnElement[str], ColumnEleme
 
 
 def _latency_levels(base: CTE, of: Of, dims: tuple[str, ...]) -> list[Select[Any]]:
-    values, count = _values(base, dims), func.sum(base.c.n).label("n")
-    head: list[ColumnElement[Any]] = [literal(of).label("of"), literal(",".join(dims)).label("dim")]
+    values, count, dim = _values(base, dims), func.sum(base.c.n).label("n"), literal(",".join(dims))
     return [
-        select(*head, team.label("team"), base.c.hour, *_labelled(values), base.c[of].label("bin"), count)
-        .group_by(*values, base.c.hour, base.c[of], *([team] if team is base.c.team else []))
-        for team in _teams(base)
+        select(literal(of).label("of"), scope.dim(dim).label("dim"), scope.team.label("team"), base.c.hour, *_labelled(values),
+               base.c[of].label("bin"), count)
+        .where(*scope.has).group_by(*values, base.c.hour, base.c[of], *scope.keys)
+        for scope in _scopes(base)
     ]  # fmt: skip
 
 

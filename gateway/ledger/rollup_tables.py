@@ -34,6 +34,19 @@ PLACES = ("v1", "v2", "v3")
 KEY = ("dim", "team", "hour", *PLACES)
 LATENCY_KEY = ("of", *KEY, "bin")
 VALUES_KEY = ("dim", "team", "value")
+WITHIN, OF_PROJECT = "\x02", "\x03"
+"""Behind a dimension of `rollup_values`, before the model and before the lane that it is narrowed to; behind any dimension,
+before the project that a row is about alone. A project's rows are of one team: there is none for all teams together."""
+
+
+def within(name: str, model: str, lane: str) -> str:
+    """The `dim` of `rollup_values` for a run or tag within a model, a lane or both; one that is empty narrows nothing."""
+    return WITHIN.join((name, model, lane)) if model or lane else name
+
+
+def of_project(dim: str, project: str) -> str:
+    """The `dim` of rows that are about one project alone."""
+    return f"{dim}{OF_PROJECT}{project}"
 
 
 def _table(name: str, *columns: SchemaItem) -> Table:
@@ -62,7 +75,8 @@ VALUES = _table(
     Index("rollup_values_cost", "dim", "team", "cost_nanos"),
 )
 """Runs and values of tags, of which there may be very many: the hours of each, and all that it ever cost, 0 where no price is
-known. `dim` is `run` or `tag:NAME`; of each team, and of all together."""
+known. `dim` is `run` or `tag:NAME`, and as `within` has it of each model, of each lane, of both; each of every team and of all
+together; and as `of_project` has it."""
 STATE = _table(
     "rollup_state",
     _Column("id", SmallInteger, primary_key=True, autoincrement=False),

@@ -47,7 +47,12 @@ class Priced(msgspec.Struct, frozen=True, gc=False):
 
 def priced(row: Row, region: Region | None, usage: TokenUsage) -> Priced:
     """What the usage costs by the row, with the surcharge of a region; rounded once, upwards."""
-    rates, missing = row.rates, [flag for flag in usage.flags if "_exceeds_" in flag] if usage.flags else []
+    rates = row.rates
+    if region is None and not (usage.flags or usage.other or usage.cache_write):
+        found = _plain(row, usage)
+        if found is not None:
+            return found
+    missing = [flag for flag in usage.flags if "_exceeds_" in flag]
     picos = afresh = fees = 0
     for name, tokens in _lines(row, usage, missing):
         if not tokens:
@@ -75,6 +80,20 @@ def priced(row: Row, region: Region | None, usage: TokenUsage) -> Priced:
     if missing:
         return Priced(None, ids, None, tuple(missing), cost)
     return Priced(cost, ids, full)
+
+
+def _plain(row: Row, usage: TokenUsage) -> Priced | None:
+    """The same for prompt, cached prompt and output and nothing else, as nearly all usage is; None: look closely."""
+    into, out = row.rates.get("input"), row.rates.get("output")
+    uncached, read, output = usage.uncached, usage.cache_read, usage.output
+    if uncached is None or output is None or into is None or out is None:
+        return None
+    fresh = uncached * into + output * out
+    if not read:
+        cost = nanos_from_picos(fresh)
+        return Priced(cost, (row.id,), cost)
+    cost = nanos_from_picos(fresh + read * row.rates.get("cached", into))
+    return Priced(cost, (row.id,), nanos_from_picos(fresh + read * into))
 
 
 def split_iterations(model: str, usage: TokenUsage) -> list[tuple[str, TokenUsage]]:

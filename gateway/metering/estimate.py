@@ -5,7 +5,6 @@ prompt. Counting text needs tiktoken, which is loaded at its first use; call `co
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
@@ -99,39 +98,28 @@ class Candidate(NamedTuple):
     region: str | None = None
 
 
-def ceiling_nanos(
-    book: PriceBook, lanes: Iterable[Candidate], *, input_bound: int, max_output: int | None, at_us: int, choices: int = 1,
-    long_writes: bool = True, media: bool = False, fees_nanos: int = 0,
-) -> int | None:
-    """The most that the call can cost on the dearest of these lanes; None: one of them has no known price.
+class Reach(NamedTuple):
+    """What a call may come to on a lane: `input_tokens` at most, and `choices` answers (the request's `n`)."""
 
-    `max_output` None: the model's maximum. `choices` is the request's `n`. `fees_nanos`: searches it may make, at most.
-    """
-    most = 0
-    for lane in lanes:
-        rates = book.dearest(
-            lane.provider, lane.model, lane.tier, at_us, input_bound=input_bound, region=lane.region,
-            long_writes=long_writes, media=media,
-        )
-        if rates is None:
-            return None
-        output = max_output if max_output is not None else max_output_of(book, lane)
-        most = max(most, input_bound * rates[0] + output * rates[1] * choices)
-    return nanos_from_picos(most) + fees_nanos
+    lane: Candidate
+    input_tokens: int
+    choices: int = 1
 
 
-def affordable_output(
-    book: PriceBook, lane: Candidate, *, room_nanos: int, input_bound: int, at_us: int, choices: int = 1,
-    long_writes: bool = True, media: bool = False,
-) -> int | None:
-    """Most output tokens that `room_nanos` pay for after the prompt: a cap for a call that names none. None: no price."""
-    rates = book.dearest(
-        lane.provider, lane.model, lane.tier, at_us, input_bound=input_bound, region=lane.region,
-        long_writes=long_writes, media=media,
-    )
+def ceiling_nanos(book: PriceBook, reach: Reach, max_output: int, at_us: int) -> int | None:
+    """The most that the call can cost there with so many output tokens an answer; None: the lane has no known price."""
+    lane, bound, choices = reach
+    rates = book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region)
+    return None if rates is None else nanos_from_picos(bound * rates[0] + max_output * rates[1] * choices)
+
+
+def affordable_output(book: PriceBook, reach: Reach, room_nanos: int, at_us: int) -> int | None:
+    """Most output tokens an answer that `room_nanos` pay for after the prompt; None: no price."""
+    lane, bound, choices = reach
+    rates = book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region)
     if rates is None:
         return None
-    most, left = max_output_of(book, lane), room_nanos * 1000 - input_bound * rates[0]
+    most, left = max_output_of(book, lane), room_nanos * 1000 - bound * rates[0]
     return most if not rates[1] else max(0, min(most, left // (rates[1] * choices)))
 
 

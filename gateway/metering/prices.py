@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from gateway.core.usage import TokenUsage
 from gateway.metering.charge import ITERATION, WRITES, Priced, priced, split_iterations, total
@@ -33,6 +34,8 @@ _DATED = re.compile(r"[-@]20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$|(?
 _PROFILE = re.compile(r"^(us|eu|apac|jp|au|ca|us-gov)\.(?=\w+\.)")
 """Bedrock's inference profiles name a region before the model: `us.anthropic.claude-...`."""
 _REMEMBERED = 4096
+_Top = tuple[int, int, int]
+"""A band's bound, its highest input rate, its highest output rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class _Now:
     minute: int
     bands: tuple[Row, ...] = ()
     region: Region | None = None
-    tops: dict[tuple[bool, bool], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    tops: dict[tuple[bool, bool], tuple[_Top, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -72,6 +75,8 @@ class PriceBook:
 
     files: tuple[PriceFile, ...] = field(repr=False)
     _lines: dict[tuple[str, str, str | None, str | None, bool], _Line] = field(default_factory=dict, compare=False, repr=False)
+    _dearest: dict[tuple[Any, ...], tuple[int, tuple[_Top, ...]]] = field(default_factory=dict, compare=False, repr=False)
+    """What `dearest` looks at, and the minute for which that holds."""
 
     def price(
         self, provider: str, model: str, usage: TokenUsage, *, tier: str | None, at_us: int, region: str | None = None,
@@ -79,7 +84,7 @@ class PriceBook:
     ) -> Priced:
         """What `usage` cost at `at_us` (microseconds, UTC) in the tier that was *served* (None: the answer named none)."""
         line = self._line(provider, model, tier, region, batch)
-        if not usage.known:
+        if usage.uncached is None and usage.output is None:
             return Priced(None, missing=("usage",))
         if usage.other and any(name.startswith(ITERATION) for name in usage.other):
             return total(
@@ -115,21 +120,32 @@ class PriceBook:
         `long_writes`: the request may store a prefix for an hour or more. `media`: it carries audio or images.
         A tier that is asked for may be refused and served as the default one, so both count.
         """
+        key, minute = (provider, model, tier, region, long_writes, media), at_us // 60_000_000
+        known = self._dearest.get(key)
+        if known is None or known[0] != minute:
+            if len(self._dearest) >= _REMEMBERED:
+                self._dearest.clear()
+            known = self._dearest[key] = minute, self._met(provider, model, tier, at_us, region, long_writes, media)
+        tops = known[1]
+        if len(tops) == 1:
+            return tops[0][1:]
+        met = [(into, out) for over, into, out in tops if over < input_bound or not over]
+        return (max([into for into, _ in met], default=0), max([out for _, out in met], default=0)) if tops else None
+
+    def _met(
+        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
+    ) -> tuple[_Top, ...]:
+        """`_tops` of the tier that is asked for, and of the default one; empty where the first is not priced."""
         tier = None if tier == "auto" else tier
         asked = self._tops(provider, model, tier, at_us, region, long_writes, media)
-        if not asked:
-            return None
-        tops = asked if tier is None else (*asked, *self._tops(provider, model, None, at_us, region, long_writes, media))
-        into = out = 0
-        for over, input_rate, output_rate in tops:
-            if over < input_bound or not over:
-                into, out = max(into, input_rate), max(out, output_rate)
-        return into, out
+        if not asked or tier is None:
+            return asked
+        return *asked, *self._tops(provider, model, None, at_us, region, long_writes, media)
 
     def _tops(
         self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
-    ) -> tuple[tuple[int, int, int], ...]:
-        """(band's bound, highest input rate, highest output rate) for each band in force."""
+    ) -> tuple[_Top, ...]:
+        """One for each band in force."""
         now = _now(self._line(provider, model, tier, region, False), at_us)
         tops = now.tops.get((long_writes, media))
         if tops is None:
@@ -278,7 +294,7 @@ def _times(rate: int, region: Region | None) -> int:
     return rate if region is None else -(-rate * region.num // region.den)
 
 
-def _top(row: Row, region: Region | None, long_writes: bool, media: bool) -> tuple[int, int, int]:
+def _top(row: Row, region: Region | None, long_writes: bool, media: bool) -> _Top:
     into = max((rate for name, rate in row.rates.items() if _may_be_input(name, long_writes, media)), default=0)
     out = max((rate for name, rate in row.rates.items() if _may_be_output(name, media)), default=0)
     return row.over, _times(into, region), _times(out, region)

@@ -45,18 +45,18 @@ def chain(domain: str, model: str, parts: Sequence[Part], session: bytes = b"") 
     """O(parts) hashes at a conversation's first turn, then one for each new part: their bytes have names already."""
     blocks = [part.block for part in parts]
     if not session or len(blocks) < _LONG_PARTS:
-        run = _Run((), (), (), _root(domain, model), False).to(blocks)
-    else:
-        conversation = domain, model, session
-        known = _runs.pop(conversation, None)
-        if known is None or blocks[: len(known.blocks)] != known.blocks:
-            known = _Run((), (), (), _root(domain, model), False)
-        if len(known.blocks) < len(blocks) - 1:
-            known = known.to(blocks[:-1])
-        while len(_runs) >= _MOST_RUNS:
-            del _runs[next(iter(_runs))]
-        _runs[conversation] = known
-        run = known.to(blocks)
+        keys, ends, _, marked = _links(_root(domain, model).copy(), blocks, 0)
+        return Chain(tuple(keys), tuple(ends), session.hex(), parts, marked)
+    conversation = domain, model, session
+    known = _runs.pop(conversation, None)
+    if known is None or blocks[: len(known.blocks)] != known.blocks:
+        known = _Run((), (), (), _root(domain, model), False)
+    if len(known.blocks) < len(blocks) - 1:
+        known = known.to(blocks[:-1])
+    while len(_runs) >= _MOST_RUNS:
+        del _runs[next(iter(_runs))]
+    _runs[conversation] = known
+    run = known.to(blocks)
     return Chain(tuple(run.keys), tuple(run.ends), session.hex(), parts, run.marked)
 
 
@@ -71,17 +71,24 @@ class _Run(NamedTuple):
 
     def to(self, blocks: Sequence[Block]) -> _Run:
         """The chain over these blocks, which begin with its own."""
-        running = self.running.copy()
-        update, digest, number = running.update, running.digest, int.from_bytes
-        keys, ends, marked = list(self.keys), list(self.ends), self.marked
-        total = ends[-1] if ends else 0
-        for block in blocks[len(self.blocks):]:
-            update(block.name.to_bytes(_KEY_BYTES))
-            keys.append(number(digest()) >> _SPARE_BITS)
-            total += block.bare
-            ends.append(total)
-            marked = marked or block.marked
-        return _Run(blocks, keys, ends, running, marked)
+        ends = self.ends
+        keys, more, running, marked = _links(self.running.copy(), blocks[len(self.blocks):], ends[-1] if ends else 0)
+        return _Run(blocks, [*self.keys, *keys], [*ends, *more], running, self.marked or marked)
+
+
+def _links(running: Any, blocks: Sequence[Block], total: int) -> tuple[list[int], list[int], Any, bool]:
+    """Keys and ends of these blocks behind what `running` is the hash of and `total` the length; that hash; any markers."""
+    update, digest, number = running.update, running.digest, int.from_bytes
+    keys: list[int] = []
+    ends: list[int] = []
+    marked = False
+    for block in blocks:
+        update(block.name.to_bytes(_KEY_BYTES))
+        keys.append(number(digest()) >> _SPARE_BITS)
+        total += block.bare
+        ends.append(total)
+        marked = marked or block.marked
+    return keys, ends, running, marked
 
 
 _runs: dict[tuple[str, str, bytes], _Run] = {}

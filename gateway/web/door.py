@@ -61,7 +61,8 @@ class DoorProtocol(HttpToolsProtocol):
         front: Front = self.config.app.front  # type: ignore[union-attr]
         if not 0 < size <= front.max_body_bytes or len(data) - start > size:
             return False
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         turn = self.cycle = self._turn = Turn(self, front, known.path, keep_alive=known.keep_alive)
         turn.head_known(known.head, size)
         self._awaited_bytes = size

@@ -137,29 +137,24 @@ class Front:
     async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
         """Answers a call that has its place through `client`, whatever happens."""
         try:
-            await self._serve(visit, body, client)
+            if client.gone:
+                raise ClientGone
+            headers = visit.head.headers
+            if "content-encoding" in headers:
+                body = inflate(body, headers["content-encoding"].strip().lower(), self.max_body_bytes)
+            if not body:
+                raise _absent()
+            if len(body) > LONG_BYTES:
+                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
+            else:
+                sketch = dialects.read(visit.dialect, body)
+            serve = self._servers.count if visit.path == COUNTED else self._servers.call
+            await serve(_call(visit, body, sketch), client)
         except Exception as error:
             await self.refuse(visit.dialect, client, error)
         finally:
             client.close()
             self._servers.admission.leave()
-
-    async def _serve(self, visit: Visit, body: bytes, client: Client) -> None:
-        if client.gone:
-            raise ClientGone
-        headers = visit.head.headers
-        if "content-encoding" in headers:
-            body = inflate(body, headers["content-encoding"].strip().lower(), self.max_body_bytes)
-        if not body:
-            error = BadRequest("the request has no body; send a JSON object")
-            error.code = "invalid_json"
-            raise error
-        if len(body) > LONG_BYTES:
-            sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
-        else:
-            sketch = dialects.read(visit.dialect, body)
-        serve = self._servers.count if visit.path == COUNTED else self._servers.call
-        await serve(_call(visit, body, sketch), client)
 
     def turned_away(self, dialect: str, error: Overloaded) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """What a call is told for which there is no time: status, headers, body."""
@@ -225,6 +220,12 @@ def _turned_away(dialect: str, text: str, retry_after_s: float | None) -> tuple[
     return error.status, error_headers(error), dialects.render_error(dialect, error)
 
 
+def _absent() -> BadRequest:
+    error = BadRequest("the request has no body; send a JSON object")
+    error.code = "invalid_json"
+    return error
+
+
 def _peer(scope: MutableMapping[str, Any]) -> str:
     return scope["client"][0] if scope.get("client") else ""
 
@@ -287,12 +288,14 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
 def _unpack_zstd(body: bytes, most: int) -> bytes:
     unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     try:
-        with unpacker.stream_reader(body) as reader:
+        with unpacker.stream_reader(body, read_across_frames=True) as reader:
             plain = reader.read(most + 1)
     except zstandard.ZstdError as error:
         raise BadRequest("the body is not zstd, though content-encoding says so") from error
     if len(plain) > most:
         raise TooLarge("the unpacked request body is over the limit")
+    if body and not plain:
+        raise BadRequest("the body is not one whole zstd frame, though content-encoding says so")
     return plain
 
 

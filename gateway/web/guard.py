@@ -59,6 +59,8 @@ def oddity(headers: Iterable[tuple[bytes, bytes]], version: str) -> str | None:
             hosts.append(value)
         elif name == b"transfer-encoding":
             codings.append(value)
+    if version not in ("1.1", "1.0"):
+        return "of HTTP only 1.1 and 1.0 are read here"
     if len(hosts) > 1 or (not hosts and version == "1.1"):
         return "a request names one host, in one Host header"
     if hosts and _HOST.fullmatch(hosts[0].strip()) is None:

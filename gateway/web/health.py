@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 
-from litestar import Response, get
+from litestar import Response, get, head
 from litestar.datastructures import State
 
 from gateway.budgets import BudgetState, StoreAway
@@ -21,10 +21,29 @@ def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
+@head("/healthz", sync_to_thread=False)
+def lives() -> None:
+    """The same, for balancers that want no body."""
+
+
 @get("/readyz", sync_to_thread=False)
 def readyz(state: State) -> Response[dict[str, object]]:
     """Whether calls can be served, and everything that is not as it should be, in words."""
-    services: Services = state.services
+    body = _standing(state.services)
+    return Response(body, status_code=_status(body))
+
+
+@head("/readyz", sync_to_thread=False)
+def is_ready(state: State) -> Response[None]:
+    """The same, by its status alone."""
+    return Response(None, status_code=_status(_standing(state.services)))
+
+
+def _status(standing: dict[str, object]) -> int:
+    return 200 if standing["status"] == "ready" else 503
+
+
+def _standing(services: Services) -> dict[str, object]:
     problems = [str(problem) for problem in services.policies.problems]
     notes = [f"policy files: {p}; the last good ones stay in force" for p in problems]
     if services.ledger.failing:
@@ -47,13 +66,12 @@ def readyz(state: State) -> Response[dict[str, object]]:
     if services.draining:
         notes.append("draining: the process is about to stop")
     away = services.ledger.failing or services.keys.stale
-    body: dict[str, object] = {
+    return {
         "status": "ready" if ready else "not ready",
         "mode": "stop" if stopped else "spool" if away else "loading" if loading else "normal",
         "budgets": budgets.mode,
         "notes": notes,
     }
-    return Response(body, status_code=200 if ready else 503)
 
 
 @get("/metrics", media_type="text/plain; version=0.0.4")
@@ -75,4 +93,4 @@ async def _budgets(services: Services) -> list[BudgetState]:
         return []
 
 
-HANDLERS = (healthz, readyz, metrics)
+HANDLERS = (healthz, lives, readyz, is_ready, metrics)

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -118,11 +120,11 @@ class Turn(Client):
     def _turned_away(self, error: Overloaded) -> None:
         self._respond(*self._front.turned_away(dialect_of(self.path), error))
 
-    async def run(self) -> None:
+    def run(self) -> Coroutine[Any, Any, None]:
         """Serves the call."""
         assert self._visit is not None
         chunks, self._chunks = self._chunks, []
-        await self._front.serve(self._visit, chunks.pop() if len(chunks) == 1 else b"".join(chunks), self)
+        return self._front.serve(self._visit, chunks.pop() if len(chunks) == 1 else b"".join(chunks), self)
 
     def lost(self) -> None:
         """The connection ended."""
@@ -141,8 +143,8 @@ class Turn(Client):
     # the answer
 
     def begin(self, status: int, headers: Headers) -> None:
-        self.started = True
         self._head = self._lines(status, headers) + b"transfer-encoding: chunked\r\n\r\n"
+        self.started = True
 
     def write(self, data: bytes) -> bool:
         if self.gone or not data:
@@ -177,11 +179,11 @@ class Turn(Client):
     def _respond(self, status: int, headers: Headers, body: bytes) -> None:
         if self.ended:
             return
-        self.started = self.ended = True
         if not self._whole:
             self.keep_alive = False
+        head = self._lines(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
+        self.started = self.ended = True  # not before: where there can be no such head, the client still gets another answer
         if not self.gone:
-            head = self._lines(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
             transport = self.protocol.transport
             if len(body) < 65_536:
                 transport.write(head + body)
@@ -193,7 +195,7 @@ class Turn(Client):
         named = [*self.protocol.server_state.default_headers, *headers]
         if not self.keep_alive:
             named.append((b"connection", b"close"))
-        lines = b"".join([b"%b: %b\r\n" % pair for pair in named])
+        lines = b"%b: %b\r\n" * len(named) % tuple(chain.from_iterable(named))
         if lines.count(b"\n") != len(named) or lines.count(b"\r") != len(named) or b"\0" in lines:
             raise ValueError("a header of an answer has a line break in it")
         return STATUS_LINE[status] + lines

@@ -27,10 +27,11 @@ from gateway.people_table import PeopleTable
 from gateway.status_table import StatusTable
 from gateway.workers.errors import CODECS
 from gateway.workers.figures import merged
-from gateway.workers.house import MOST_SAID
+from gateway.workers.house import MOST_SAID, Reserved
 from gateway.workers.link import Link, Stub, connect, methods
 
 _IDS = msgspec.msgpack.Decoder(list[str])
+_RESERVED = msgspec.msgpack.Decoder(Reserved)
 _HOLD = msgspec.msgpack.Decoder(Hold)
 _STATES = msgspec.msgpack.Decoder(list[BudgetState])
 _TEXTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -176,6 +177,8 @@ class FarBudgets:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._own = set[str]()
+        """Holds that were taken here and are not settled."""
 
     async def start(self) -> None: ...
 
@@ -184,13 +187,20 @@ class FarBudgets:
     async def hold(
         self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate] = (),
     ) -> Hold:  # fmt: skip
-        return _HOLD.decode(await self._link.ask("budgets.hold", (accounts, amount_nanos, attempt_id, ttl_us, gates)))
+        asked = self._link.ask("budgets.hold", (accounts, amount_nanos, attempt_id, ttl_us, gates))
+        amount_nanos, expires_us, starts = _RESERVED.decode(await asked)
+        self._own.add(attempt_id)
+        return Hold(attempt_id, amount_nanos, expires_us, tuple(zip(accounts, starts, strict=True)), tuple(gates))
 
     async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
         return _HOLD.decode(await self._link.ask("budgets.extend", (hold, amount_nanos, ttl_us)))
 
     def post(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> bool:
-        self._link.tell("budgets.settle", hold, cost_nanos, tokens)
+        if hold.id in self._own:
+            self._own.discard(hold.id)
+            self._link.tell("budgets.settle_own", hold.id, cost_nanos, tokens)
+        else:       # of an answer that was made in the background, by way of the database
+            self._link.tell("budgets.settle", hold, cost_nanos, tokens)
         return cost_nanos is not None and cost_nanos > hold.amount_nanos
 
     async def settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> Settlement:

@@ -9,8 +9,9 @@ import asyncio
 import inspect
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any, get_type_hints
 
 import msgspec
@@ -47,16 +48,18 @@ class _Failure(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A coroutine function that the other side may call."""
+    """What the other side may call: a coroutine function, which gets a task, or a plain one, which is served at once and may
+    give a coroutine back where it has to wait."""
 
-    call: Callable[..., Awaitable[Any]]
+    call: Callable[..., Any]
     arguments: msgspec.msgpack.Decoder[Any]
 
 
-def methods(prefix: str, thing: object) -> dict[str, Method]:
-    """The public coroutine methods of an object, by `prefix.name`."""
-    found = inspect.getmembers(thing, inspect.iscoroutinefunction)
-    return {f"{prefix}.{name}": Method(call, _arguments(call)) for name, call in found if not name.startswith("_")}
+def methods(prefix: str, thing: object, at_once: Sequence[str] = ()) -> dict[str, Method]:
+    """The public coroutine methods of an object, by `prefix.name`, and those of its plain ones that are named."""
+    found = [pair for pair in inspect.getmembers(thing, inspect.iscoroutinefunction) if not pair[0].startswith("_")]
+    found += [(name, getattr(thing, name)) for name in at_once]
+    return {f"{prefix}.{name}": Method(call, _arguments(call)) for name, call in found}
 
 
 def _arguments(call: Callable[..., Any]) -> msgspec.msgpack.Decoder[Any]:
@@ -181,9 +184,7 @@ class Link(asyncio.Protocol):
 
     def _take(self, frame: _Frame) -> None:
         if frame.kind in (_ASK, _TELL):
-            task = self._loop.create_task(self._serve(frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(frame)
             return
         answer = self._asked.pop(frame.id, None)
         if answer is None or answer.done():
@@ -193,18 +194,37 @@ class Link(asyncio.Protocol):
         else:
             answer.set_exception(self._error(msgspec.msgpack.decode(frame.body, type=_Failure)))
 
-    async def _serve(self, frame: _Frame) -> None:
+    def _begin(self, frame: _Frame) -> None:
         try:
             method = self._serves[frame.name]
-            result = await method.call(*method.arguments.decode(frame.body))
+            result = method.call(*method.arguments.decode(frame.body))
         except Exception as error:
-            if frame.kind == _TELL:
-                _log.error("%s failed, and nobody waits for its answer: %s", frame.name, error)
-            else:
-                self._say(_ERROR, frame.id, "", self._failure(error))
+            self._failed(frame, error)
             return
+        if not isinstance(result, CoroutineType):
+            self._served(frame, result)
+            return
+        task = self._loop.create_task(self._wait_for(frame, result))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _wait_for(self, frame: _Frame, work: CoroutineType[Any, Any, Any]) -> None:
+        try:
+            result = await work
+        except Exception as error:
+            self._failed(frame, error)
+        else:
+            self._served(frame, result)
+
+    def _served(self, frame: _Frame, result: Any) -> None:
         if frame.kind == _ASK:
             self._say(_ANSWER, frame.id, "", result)
+
+    def _failed(self, frame: _Frame, error: Exception) -> None:
+        if frame.kind == _ASK:
+            self._say(_ERROR, frame.id, "", self._failure(error))
+        else:
+            _log.error("%s failed, and nobody waits for its answer: %s", frame.name, error)
 
     def _failure(self, error: Exception) -> _Failure:
         for name, codec in self._codecs.items():

@@ -44,6 +44,41 @@ def test_names_cannot_be_hidden_by_escapes() -> None:
 
 
 @pytest.mark.parametrize("part", [
+    b'{"type": "image_url", "image_url": {"url": "http://10.0.0.1/", "url": "data:,x"}}',
+    b'{"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}, "image_url": {"url": "data:,x"}}',
+    b'{"type": "image_url", "type": "tool_use", "image_url": {"url": "http://10.0.0.1/"}}',
+    b'{"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/", "url": "data:,x"}}',
+    b'{"type": "document", "source": {"type": "content", "content": [{"type": "image", "source": {"url": "http://10.0.0.1/"}}]}}',
+])  # fmt: skip
+def test_a_key_twice_hides_nothing(part: bytes) -> None:
+    """Of two values one reader takes the first, another the last; so both are looked at."""
+    for body in (
+        b'{"model": "m", "messages": [{"role": "user", "content": [%b]}]}' % part,
+        b'{"model": "m", "messages": [{"role": "user", "content": [%b], "content": "hi"}]}' % part,
+        b'{"model": "m", "messages": [{"role": "user", "content": "hi", "content": [%b]}]}' % part,
+        b'{"model": "m", "input": [{"role": "user", "content": [%b], "content": "hi"}]}' % part,
+    ):
+        with pytest.raises(UrlNotAllowed):
+            check(body, parts.read(body, ["system", "messages", "input"]).parts)
+
+
+@pytest.mark.parametrize(("tool", "refused"), [
+    pytest.param({"type": "mcp", "server_label": "x", "server_url": "http://169.254.169.254/"}, True, id="a server"),
+    pytest.param({"type": "mcp", "connector_id": "connector_x"}, True, id="a connector"),
+    pytest.param({"type": "function", "function": {"name": "f", "parameters": {"properties": {"server_url": {"type": "string"}}}}}, False, id="an argument"),
+])  # fmt: skip
+def test_an_engine_inside_calls_no_tool_servers(tool: Any, refused: bool) -> None:
+    for tools in ([tool], [{"type": "function", "function": {"name": "g"}}, tool]):
+        body = json.dumps({"model": "m", "tools": tools, "messages": [{"role": "user", "content": "hi"}]}).encode()
+        found = parts.read(body, ["tools", "messages"]).parts
+        if refused:
+            with pytest.raises(UrlNotAllowed):
+                check(body, found)
+        else:
+            check(body, found)
+
+
+@pytest.mark.parametrize("part", [
     {"type": "image_url", "image_url": {"url": PNG}}, {"type": "image", "source": {"type": "base64", "data": "x"}},
     {"type": "text", "text": 'see "image_url": "http://x"'},
     {"type": "tool_use", "name": "open", "input": {"image_url": "https://example.com", "url": "https://example.com"}},

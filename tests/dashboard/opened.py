@@ -1,27 +1,41 @@
 """One page of the dashboard, run without a browser."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from streamlit.testing.v1 import AppTest
 
+from dashboard.data import Viewer
 from dashboard.run import ENTRY
 
 ZONE = "Europe/Berlin"
 
 
-def _script(title: str, team: str | None) -> None:
+
+def _script(title: str, team: str | None, project: str | None) -> None:
     from dashboard import app, data  # runs as a script of its own
 
-    app.show(title, data.Viewer(team, "someone"))
+    app.show(title, data.Viewer(team, "someone", project))
 
 
-def page(title: str, viewer_team: str | None = None, **address: str) -> AppTest:
-    """The page after its first run; `address` are query parameters, all time in Berlin unless they say otherwise."""
-    test = AppTest.from_function(_script, kwargs={"title": title, "team": viewer_team}, default_timeout=30)
-    for name, value in {"range": "all", "tz": ZONE, **address}.items():
+def asked(
+    title: str, viewer: Viewer, address: Mapping[str, str | list[str]], widgets: Mapping[str, str] | None = None,
+    timeout_s: float = 30,
+) -> AppTest:  # fmt: skip
+    """The page after its first run, as the address and what is chosen on it, by the widgets' keys, have it."""
+    test = AppTest.from_function(_script, kwargs={"title": title, "team": viewer.team, "project": viewer.project}, default_timeout=timeout_s)
+    for name, value in address.items():
         test.query_params[name] = value
+    for name, chosen in (widgets or {}).items():
+        test.session_state[name] = chosen
     test.run()
     assert not test.exception, test.exception
     return test
+
+
+def page(title: str, viewer_team: str | None = None, **address: str) -> AppTest:
+    """`asked`, all time in Berlin unless `address` says otherwise."""
+    return asked(title, Viewer(viewer_team, "someone"), {"range": "all", "tz": ZONE, **address})
 
 
 def whole() -> AppTest:

@@ -4,6 +4,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway import dialects
 from gateway.core.errors import BadRequest
@@ -58,3 +60,21 @@ def test_look() -> None:
     seen = openai_chat.look(orjson.dumps(body))
     assert (seen.response_id, seen.served_model, seen.served_tier, seen.finish_reason, seen.error) == ("c", "m", "flex", "length", None)
     assert openai_chat.look(orjson.dumps({**body, "usage": None})).usage is None
+
+
+texts = st.sampled_from([None, "", "x", 5])
+usages = st.none() | st.fixed_dictionaries({}, optional={
+    "prompt_tokens": st.sampled_from([None, 5, -1, 2.0, 2**60]), "completion_tokens": st.sampled_from([None, 2]), "total_tokens": st.just(7),
+    "prompt_tokens_details": st.sampled_from([None, {}, {"cached_tokens": 3}, {"cached_tokens": 9}]), "service_tier": texts,
+})  # fmt: skip
+choices = st.sampled_from([None, [], [{}], [{"finish_reason": "length", "index": 0}, {"finish_reason": None}], [{"finish_reason": 5}], [5], [{"usage": {"prompt_tokens": 1}}]])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.fixed_dictionaries({}, optional={
+    "id": texts, "model": texts, "service_tier": texts, "choices": choices, "usage": usages, "x_groq": st.just({"usage": {"prompt_tokens": 4}}),
+    "error": st.sampled_from([None, "", {}, {"message": "no"}]),
+}))  # fmt: skip
+def test_the_short_look_sees_what_the_long_one_does(document: dict[str, Any]) -> None:
+    """An answer with a letter beyond ASCII is decoded whole."""
+    assert openai_chat.look(orjson.dumps(document)) == openai_chat.look(orjson.dumps({**document, "note": "\N{SNOWMAN}"}))

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import uvicorn
 
-from inference.app import App, Protocol, Served
+from inference.app import App, Served
 from inference.engine import Engine
+from inference.http import Protocol
 from inference.storage import Storage
 from tests.build import free_port
 from tests.inference.tiny import model, tokenizer

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,16 @@ import pytest
 import torch
 
 from inference.ask import Ask
-from inference.checkpoint import folder_hash, read_folder, read_tokenizer
+from inference.checkpoint import folder_hash, read_folder
 from inference.engine import Engine
-from inference.gguf import GGUF, BadValue, GGUFError, MissingKey, Truncated
+from inference.files import BadFile, BadValue, MissingKey, Truncated
+from inference.gguf import GGUF
 from inference.model import Llama
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Limits
 from inference.storage import Storage
-from inference.tokenizer import CHATML, Tokenizer
-from tests.inference.tiny import run, tokenizer, tokenizer_meta, tokens_of
+from inference.tokenizer import Tokenizer
+from tests.inference.tiny import run, tokenizer, tokens_of
 
 ORACLE = Path(__file__).with_name("oracle.py")
 KINDS = ("llama", "llama-tied-llama3-rope", "llama-linear-rope", "qwen2-bias", "qwen3-norms")
@@ -107,10 +107,18 @@ def _file(header: dict[str, Any], data: bytes = b"") -> bytes:
         pytest.param({"rope_scaling": {"type": "yarn", "factor": 2}}, _file({}), BadValue, "yarn", id="rope"),
         pytest.param({"rope_scaling": {"type": "llama3", "factor": 2}}, _file({}), BadValue, "low_freq_factor", id="rope's fields"),
         pytest.param({"hidden_size": 1 << 40}, _file({}), BadValue, "hidden_size", id="a lie"),
+        *(pytest.param({name: value}, _file({}), BadValue, name, id=f"{name} {value!r}") for name, value in (
+            ("hidden_size", "8"), ("hidden_size", True), ("vocab_size", None), ("num_hidden_layers", 0), ("head_dim", 7.5),
+            ("rope_theta", "x"), ("rope_theta", 0), ("rms_norm_eps", -1), ("rms_norm_eps", []), ("rope_scaling", [1]),
+            ("quantization_config", 4), ("tie_word_embeddings", "no"), ("hidden_act", 7), ("model_type", ["llama"]),
+        )),
+        pytest.param({"rope_scaling": {"type": "linear", "factor": 0}}, _file({}), BadValue, "factor", id="a factor of nothing"),
         pytest.param({"num_key_value_heads": 3}, _file({}), BadValue, "fit", id="heads"),
         pytest.param({}, b"abc", Truncated, "shorter", id="too short"),
         pytest.param({}, (1 << 60).to_bytes(8, "little") + b"{}", Truncated, "header", id="a huge header"),
         pytest.param({}, (2).to_bytes(8, "little") + b"{x", BadValue, "JSON", id="no JSON"),
+        pytest.param({}, _file({"a": [1]}), BadValue, "malformed", id="an entry that is none"),
+        pytest.param({}, _file({"a": {"dtype": ["F32"], "shape": 1, "data_offsets": None}}), BadValue, "malformed", id="an entry of other types"),
         pytest.param({}, _file({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 1]}}), BadValue, "F4", id="type"),
         pytest.param({}, _file({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)), BadValue, "bytes", id="size"),
         pytest.param({}, _file({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}), BadValue, "malformed", id="negative"),
@@ -121,7 +129,7 @@ def test_a_bad_folder_is_a_named_error(tmp_path: Path, config: dict[str, Any], d
     """It says what is wrong; nothing is allocated for a lie."""
     with pytest.raises(error, match=says) as raised:
         read_folder(_folder(tmp_path, config, data))
-    assert isinstance(raised.value, GGUFError)
+    assert isinstance(raised.value, BadFile)
 
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
@@ -143,51 +151,3 @@ def test_shards_stay_in_the_folder(tmp_path: Path) -> None:
         read_folder(tmp_path)
     with pytest.raises(BadValue):
         folder_hash(tmp_path)
-
-
-def _words(**changes: Any) -> dict[str, Any]:
-    raw = {
-        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]},
-        "added_tokens": [{"content": t, "id": 3 + i, "special": True} for i, t in enumerate(("<|im_start|>", "<|im_end|>"))],
-        "pre_tokenizer": {"type": "ByteLevel"}, "normalizer": None,
-    }  # fmt: skip
-    return raw | changes
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"model": {"type": "Unigram"}}, "BPE"),
-        ({"normalizer": {"type": "NFC"}}, "NFC"),
-        ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "x+"}}}, "x+"),
-        ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 2}, "merges": []}}, "gaps"),
-        ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 5, "ba": 2}, "merges": ["a b", "b a"]}}, "order"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_tokenizer_that_we_would_get_wrong_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    """Rather an error than other ids than the model was trained with."""
-    (tmp_path / "tokenizer.json").write_text(json.dumps(_words(**change)))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
-    with pytest.raises(BadValue) as raised:
-        read_tokenizer(tmp_path)
-    assert says in str(raised.value)
-
-
-def test_a_known_tokenizer_is_read(tmp_path: Path) -> None:
-    """The same vocabulary as a folder and as metadata; an unknown template needs a word from the operator."""
-    plain = tokenizer()
-    from_bytes = {piece: index for index, piece in enumerate(_characters())}
-    raw = _words(model={"type": "BPE", "vocab": {t: i for t, i in from_bytes.items() if i > 2}, "merges": []})
-    raw["added_tokens"] = [{"content": t, "id": i, "special": True} for i, t in enumerate(("<|endoftext|>", "<|im_start|>", "<|im_end|>"))]  # fmt: skip
-    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|im_end|>"}, "chat_template": "x"}))
-    meta = read_tokenizer(tmp_path)
-    read: Callable[..., Tokenizer] = Tokenizer
-    assert read(meta, CHATML).encode("Hello, wörld") == plain.encode("Hello, wörld")
-    with pytest.raises(BadValue, match="--chat-format chatml"):
-        read(meta)
-
-
-def _characters() -> list[str]:
-    return list(tokenizer_meta()["tokenizer.ggml.tokens"])

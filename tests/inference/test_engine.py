@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.ask import Ask, Delta, Door, QueueFull
+from inference.ask import Ask, Delta, Door, QueueFull, Stopped
 from inference.engine import Engine
+from inference.grammar import Grammar, json_schema
+from inference.model import Llama
 from inference.sampling import Sampling
 from inference.scheduler import FAST, STANDARD, Lane, Limits, Request
 from inference.storage import Storage
-from tests.inference.tiny import model, plain_logits, run, tokenizer, tokens_of
+from inference.weights import TensorWeights
+from tests.inference.tiny import CONFIG, model, plain_logits, run, tensors, tokenizer, tokens_of
 
 GREEDY = Sampling(temperature=0)
+
+
+class _Broken(Grammar):
+    def __init__(self) -> None: ...
+
+    def forbid(self, row: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("a form that cannot be followed")
+
+
+_BROKEN = _Broken()
 
 
 @contextmanager
@@ -219,6 +233,46 @@ def test_a_failing_step_ends_its_requests_only() -> None:
             engine.model.forward = forward  # type: ignore[method-assign]
         assert engine.scheduler.pool.counts().held == 0
         assert len(tokens_of(run(engine, [_ask([5] * 40)])[0])) == 12
+
+
+def test_a_failing_draw_ends_its_request_only() -> None:
+    """What goes wrong in drawing one answer is that answer's error; those beside it and those after it are served."""
+    with _engine() as engine:
+        want = tokens_of(run(engine, [_ask([5] * 40)])[0])
+        failed, beside = run(engine, [_ask([5] * 40, grammar=_BROKEN), _ask([5] * 40)])
+        assert failed[-1].reason == "error"
+        assert tokens_of(beside) == tokens_of(run(engine, [_ask([5] * 40)])[0]) == want
+        assert engine.scheduler.pool.counts().held == 0
+
+
+def test_a_dead_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the thread itself fails, whoever waits gets an end, the next one a refusal, and nobody waits for ever."""
+    with _engine() as engine:
+        monkeypatch.setattr(engine.scheduler, "plan", lambda now: [][1])
+        assert run(engine, [_ask([5] * 40)])[0][-1].reason == "abort"
+        engine._thread.join(20)
+        assert engine.stopped
+        with pytest.raises(Stopped):
+            run(engine, [_ask([5] * 40)])
+
+
+@pytest.mark.parametrize("form", [None, {"type": "integer"}], ids=["free", "a form"])
+def test_a_token_without_words_is_never_said(form: dict[str, Any] | None) -> None:
+    """A model may have more rows than its tokenizer has tokens, here such that they would win: they are not drawn."""
+    more = {name: tensor.clone() for name, tensor in tensors().items()}
+    more["token_embd.weight"] = torch.cat((more["token_embd.weight"], 9 * more["token_embd.weight"][5:70]))
+    with torch.inference_mode():
+        padded = Llama(replace(CONFIG, vocabulary=CONFIG.vocabulary + 65), TensorWeights(more), "fp32")
+    engine = Engine(padded, tokenizer(), Storage(padded, 1024, torch.float32), threads=1)
+    engine.start()
+    try:
+        grammar = json_schema(form, tokenizer()) if form is not None else None
+        deltas = run(engine, [_ask([5] * 40, grammar=grammar)])[0]
+        assert deltas[-1].reason in ("length", "stop")
+        assert all(token < tokenizer().size for token in tokens_of(deltas))
+        assert form is None or "".join(delta.text for delta in deltas).lstrip("-").isdigit()
+    finally:
+        engine.stop()
 
 
 @pytest.mark.parametrize("lane", [FAST, STANDARD], ids=["fast", "standard"])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference.gguf import GGUF, BadValue, GGUFError, MissingKey, NotGGUF, Truncated, read_gguf
+from inference.files import BadFile, BadValue, MissingKey, NotGGUF, Truncated
+from inference.gguf import GGUF, read_gguf
 from tests.inference.tiny import gguf_bytes
 
 _RANDOM = np.random.default_rng(3)
@@ -65,7 +66,7 @@ def test_metadata_keeps_its_types(tmp_path: Path) -> None:
     assert file.meta == {"general.architecture": "llama", "a.list": [1, -2], "a.words": ["x", "é"], "a.flag": True}
     assert file.info("m").shape == (1, 32)
     with pytest.raises(MissingKey, match="nothing"):
-        file.need("nothing")
+        file.info("nothing")
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,7 +82,7 @@ def test_a_cut_file_is_named(tmp_path: Path, size: int) -> None:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, len(WHOLE) - 1), st.binary(min_size=1, max_size=8))
 def test_a_lying_file_is_read_or_named(tmp_path: Path, at: int, lie: bytes) -> None:
-    """Any bytes anywhere give a file whose tensors are numbers, or a GGUFError; nothing else."""
+    """Any bytes anywhere give a file whose tensors are numbers, or a BadFile; nothing else."""
     path = tmp_path / "lie.gguf"
     path.write_bytes((WHOLE[:at] + lie + WHOLE[at + len(lie) :])[: len(WHOLE)])
     try:
@@ -89,7 +90,7 @@ def test_a_lying_file_is_read_or_named(tmp_path: Path, at: int, lie: bytes) -> N
         for name in file.tensors:
             assert np.isfinite(file.dequantize(name)).all()
             file.quantized(name)
-    except GGUFError:
+    except BadFile:
         return
 
 
@@ -107,7 +108,7 @@ def test_a_lying_file_is_read_or_named(tmp_path: Path, at: int, lie: bytes) -> N
         pytest.param(gguf_bytes({"k": (9, (9, []))}, {}), None, id="an empty list of lists is harmless"),
     ],
 )
-def test_lies_about_sizes_cost_nothing(tmp_path: Path, data: bytes, error: type[GGUFError] | None) -> None:
+def test_lies_about_sizes_cost_nothing(tmp_path: Path, data: bytes, error: type[BadFile] | None) -> None:
     """Counts are bounded by the file before anything is allocated."""
     path = tmp_path / "x.gguf"
     path.write_bytes(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from inference.attention import Span
 from inference.blocks import BLOCK
 from inference.cache import KV_FORMS, KVCache
 from inference.gguf import Quantized
-from inference.linear import Matrix
 from inference.loading import load_model
 from inference.model import Batch, Llama, Model
 from inference.native import NativeLlama, Unavailable
@@ -30,9 +30,9 @@ _CHANCE = np.random.default_rng(5)
 
 
 class QuantizedWeights(TensorWeights):
-    """Random blocks, Q8_0 for the embedding and Q4_1 for the rest, and the same dense."""
+    """Random blocks, Q8_0 for the embedding and Q4_1 for the rest, and the same dense; `head`: of the output, if it has its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: str | None = None) -> None:
         width, keys, inner = CONFIG.width, CONFIG.kv_heads * CONFIG.head_size, CONFIG.heads * CONFIG.head_size
         shapes = {
             "attn_q": (inner, width), "attn_k": (keys, width), "attn_v": (keys, width), "attn_output": (width, inner),
@@ -44,11 +44,16 @@ class QuantizedWeights(TensorWeights):
             for name, shape in shapes.items()
         }
         self.blocks["token_embd.weight"] = _blocks(CONFIG.vocabulary, width, low=-127, high=128)
+        if head is not None:
+            low, high = (-127, 128) if head == "Q8_0" else (0, 16)
+            self.blocks["output.weight"] = _blocks(CONFIG.vocabulary, width, low=low, high=high)
         norms = ("output_norm.weight", *(f"blk.{i}.{part}_norm.weight" for i in range(2) for part in ("attn", "ffn")))
         vectors = {name: torch.from_numpy(_CHANCE.normal(1, 0.2, width).astype(np.float32)) for name in norms}
         super().__init__({name: _dense(blocks) for name, blocks in self.blocks.items()} | vectors)
 
     def quantized(self, *names: str) -> Quantized | None:
+        if any(name not in self.blocks for name in names):
+            return None
         parts = [self.blocks[name] for name in names]
         m = None if parts[0].m is None else np.concatenate([part.m for part in parts if part.m is not None])
         return Quantized(np.concatenate([part.q for part in parts]), np.concatenate([part.d for part in parts]), m)
@@ -135,6 +140,21 @@ def test_a_prompt_says_what_torch_says(models: tuple[Model, Model], form: str) -
     assert at == 300
     for mine, plain in zip(caches[0].layers, caches[1].layers, strict=True):
         assert torch.allclose(mine[:, 1:].float(), plain[:, 1:].float(), atol=0.05 if form != "int8" else 2)
+
+
+def test_a_head_of_its_own_is_used(models: tuple[Model, Model]) -> None:
+    """A head that is not the embedding, in Q8_0: what torch says, for one row and for many, and not what a tied one says."""
+    weights = QuantizedWeights("Q8_0")
+    with torch.inference_mode():
+        untied = NativeLlama(CONFIG, weights), Llama(CONFIG, weights, "fp32")
+    caches = [model.cache(BLOCKS, BLOCK, torch.float16) for model in untied]
+    for position, count in ((0, 1), (1, 30)):
+        rows = [(0, position, _tokens(count, 3)), (1, position, _tokens(count, 4))]
+        got, want = (_rows(model, cache, rows) for model, cache in zip(untied, caches, strict=True))
+        assert _off(got, want) < _OFF["fp16"]
+    weights.blocks["output.weight"] = weights.blocks["token_embd.weight"]
+    tied = NativeLlama(CONFIG, weights)
+    assert _off(_rows(tied, tied.cache(BLOCKS, BLOCK, torch.float16), [(0, 0, _tokens(5, 3))]), want[:5]) > 0.1
 
 
 def test_a_prompts_bits_are_its_own(models: tuple[Model, Model]) -> None:
@@ -250,23 +270,30 @@ def test_without_a_compiler_torch_runs_the_model(
     assert F.softmax(_rows(model, model.cache(BLOCKS, BLOCK, torch.float16), [(0, 0, [1])]), -1).sum() == pytest.approx(1)
 
 
-def test_other_weights_are_refused() -> None:
-    """Weights that are not blocks run in torch."""
-    weights = QuantizedWeights()
-    plain = TensorWeights({name: weights.matrix(name).dense for name in weights.blocks})
-    with pytest.raises(Unavailable, match=r"is not Q8_0|is not Q4_1|processor lacks"):
-        NativeLlama(CONFIG, _WithVectors(plain, weights))
+def _dense_layer(weights: QuantizedWeights) -> None:
+    del weights.blocks["blk.1.ffn_up.weight"]
 
 
-class _WithVectors(TensorWeights):
-    def __init__(self, plain: TensorWeights, weights: QuantizedWeights) -> None:
-        self._plain, self._weights = plain, weights
+def _other_layer(weights: QuantizedWeights) -> None:
+    weights.blocks["blk.1.attn_output.weight"] = _blocks(CONFIG.width, CONFIG.heads * CONFIG.head_size, low=-127, high=128)
 
-    def matrix(self, *names: str) -> Matrix:
-        return self._plain.matrix(*names)
 
-    def vector(self, name: str) -> Tensor:
-        return self._weights.vector(name)
+def _other_embedding(weights: QuantizedWeights) -> None:
+    weights.blocks["token_embd.weight"] = _blocks(CONFIG.vocabulary, CONFIG.width, low=0, high=16)
 
-    def has(self, name: str) -> bool:
-        return self._weights.has(name)
+
+@pytest.mark.parametrize(
+    ("head", "change", "says"),
+    [
+        pytest.param(None, _dense_layer, "blk.1.ffn_gate", id="a layer that is no blocks"),
+        pytest.param(None, _other_layer, "blk.1.attn_output.weight is not Q4_1", id="a layer in Q8_0"),
+        pytest.param(None, _other_embedding, "token_embd.weight is not Q8_0", id="an embedding in Q4_1"),
+        pytest.param("Q4_1", lambda weights: None, "output.weight is not Q8_0", id="a head in Q4_1"),
+    ],
+)
+def test_other_weights_are_refused(head: str | None, change: Callable[[QuantizedWeights], None], says: str) -> None:
+    """What has no test above runs in torch: each matrix is looked at."""
+    weights = QuantizedWeights(head)
+    change(weights)
+    with pytest.raises(Unavailable, match=f"{says}|processor lacks"):
+        NativeLlama(CONFIG, weights)

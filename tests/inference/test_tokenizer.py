@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.chat import encode_prompt
-from inference.gguf import BadValue
+from inference.files import BadValue
 from inference.tokenizer import StreamDecoder, Tokenizer, Turn
 from tests.inference.tiny import TEMPLATE, tokenizer, tokenizer_meta
 

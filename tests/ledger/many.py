@@ -54,8 +54,6 @@ async def _multiply(url: str, track: Track, lean: bool) -> None:
     own = {name: f"{OTHER}{name}" for name in ("id", "call_id", "run")} | {"at_us": f"at_us + {later} * {HOUR_US}"}
     if lean:
         own |= {"decision": f"CASE WHEN nth < {COPIES - 24 // COPY_HOURS} THEN '[]' ELSE decision END"}
-    hours = {name: f"{name} + {later}" for name in ("hour", "first_hour", "last_hour")}
-    run = {"v1": f"CASE WHEN dim = '{','.join(RUN)}' THEN {OTHER}v1 ELSE v1 END", "value": f"{OTHER}value"}
     async with engine.begin() as connection:
         if engine.dialect.name == "sqlite":         # nobody reads it yet, and it can be made again
             for pragma in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-200000"):
@@ -65,18 +63,26 @@ async def _multiply(url: str, track: Track, lean: bool) -> None:
         await _copies(connection, LEDGER, {name: own.get(name, name) for name in COLUMNS}, track)
         for index in track(range(len(LEDGER.indexes)), "indexes"):
             await connection.run_sync(sorted(LEDGER.indexes, key=str)[index].create)
-        for table, where in ((ROLLUP, ""), (LATENCY, ""), (VALUES, " WHERE dim = 'run'")):
-            moved = hours | (run if table is not LATENCY else {})
-            await _copies(connection, table, {c.name: moved.get(c.name, c.name) for c in table.c}, track, where)
-        span = f"last_hour = last_hour + {(COPIES - 1) * COPY_HOURS}, cost_nanos = cost_nanos * {COPIES}"
-        await connection.exec_driver_sql(f"UPDATE rollup_values SET {span} WHERE dim <> 'run'")      # tags are the same ones
-        newest = f"(SELECT max({seq(engine.dialect.name)}) FROM ledger)"
-        await connection.exec_driver_sql(f"UPDATE rollup_state SET seq = {newest}, entries = (SELECT count(*) FROM ledger)")
+        await copy_rollups(connection, track)
     await engine.dispose()
     if url.startswith("postgresql"):        # as autovacuum would have done in the thirty days
         bare = await asyncpg.connect(url)
         await bare.execute("VACUUM ANALYZE")
         await bare.close()
+
+
+async def copy_rollups(connection: AsyncConnection, track: Track) -> None:
+    """Of the first hours, to all others; they then hold the whole ledger."""
+    later, runs = f"nth * {COPY_HOURS}", ",".join(RUN)
+    hours = {name: f"{name} + {later}" for name in ("hour", "first_hour", "last_hour")}
+    own = {"v1": f"CASE WHEN substr(dim, 1, {len(runs)}) = '{runs}' THEN {OTHER}v1 ELSE v1 END", "value": f"{OTHER}value"}
+    for table, where in ((ROLLUP, ""), (LATENCY, ""), (VALUES, " WHERE substr(dim, 1, 3) = 'run'")):
+        moved = hours | (own if table is not LATENCY else {})
+        await _copies(connection, table, {c.name: moved.get(c.name, c.name) for c in table.c}, track, where)
+    span = f"last_hour = last_hour + {(COPIES - 1) * COPY_HOURS}, cost_nanos = cost_nanos * {COPIES}"
+    await connection.exec_driver_sql(f"UPDATE rollup_values SET {span} WHERE substr(dim, 1, 3) <> 'run'")      # tags are the same
+    newest = f"(SELECT max({seq(connection.dialect.name)}) FROM ledger)"
+    await connection.exec_driver_sql(f"UPDATE rollup_state SET seq = {newest}, entries = (SELECT count(*) FROM ledger)")
 
 
 async def _copies(connection: AsyncConnection, table: Table, picked: Mapping[str, str], track: Track, where: str = "") -> None:

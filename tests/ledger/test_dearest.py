@@ -7,7 +7,7 @@ from dataclasses import replace as of_row
 import pytest
 
 from gateway.core.usage import TokenUsage
-from gateway.ledger import dearest
+from gateway.ledger import dearest, rolled
 from gateway.ledger.days import HOUR_US
 from gateway.ledger.measures import Row
 from gateway.ledger.reports import Reports, Slice, connect
@@ -18,6 +18,8 @@ PARTS = (
     Slice(), Slice(since_us=NOON - 30 * HOUR_US - 99, until_us=NOON - 7), Slice(since_us=NOON - 90 * 60_000_000, until_us=NOON),
     Slice(where={"team": "research"}), Slice(where={"team": ["research", "search", "nobody"]}), Slice(where={"team": []}),
     Slice(where={"lane": "flex"}), Slice(where={"lane": ["flex", "standard"], "model": "gpt-5.5"}),
+    Slice(where={"team": ["research", "search"], "model": ["smollm2", "gpt-5.5", "none"]}), Slice(where={"lane": "nowhere"}),
+    Slice(where={"team": "research", "project": "agents"}), Slice(where={"project": ["agents", "none"], "lane": "flex"}),
 )
 
 
@@ -53,6 +55,26 @@ def test_they_are_the_first_of_all(report: Reports, monkeypatch: pytest.MonkeyPa
             rows = sorted((row for row in report.spend((name,), part).rows if row.key[0] is not None), key=cost)
             found = report.dearest(name, part, most)
             assert sorted(found, key=cost) == rows[:most], (part, name)
+
+
+CHEAP = {"lane": "flex", "model": "cheap"}
+
+
+@pytest.mark.parametrize("where", [{"lane": "flex"}, {"model": "cheap"}, CHEAP, {**CHEAP, "team": ["search", "none"]}])
+def test_cheap_ones_within_a_lane_or_a_model_are_found_by_the_walk(
+    place: str, where: dict[str, str | list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many dearer ones there are outside of it."""
+    monkeypatch.setattr(rolled, "dearest_query", None)
+    dear = [entry(id=f"d-{n}", call_id=f"d-{n}", run=f"dear-{n}", at_us=NOON - n * HOUR_US) for n in range(40)]
+    cheap = [
+        entry(id=f"c-{n}", call_id=f"c-{n}", run=f"cheap-{n}", at_us=NOON - n * HOUR_US, cost_nanos=n, **CHEAP) for n in range(1, 9)
+    ]
+    report = connect(write(place, [*dear, *cheap]))
+    roll(place)
+    monkeypatch.setattr(dearest, "_MOST_NAMES", 6)
+    assert [row.key[0] for row in report.dearest("run", Slice(where=where), 3)] == ["cheap-8", "cheap-7", "cheap-6"]
+    report.close()
 
 
 def test_what_waits_is_found_before_and_after_it_is_rolled_up(place: str, report: Reports) -> None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as of_row
 from datetime import date
@@ -79,6 +79,33 @@ def ledger(place: str) -> Iterator[Any]:
     yield make
     for report in opened:
         report.close()
+
+
+OF_PROJECTS = ({"team": "search", "project": "ranking"}, {"project": ["other", "agents", "none"], "lane": "standard"}, {"project": [None, "other"]})
+
+
+def in_projects(some: Iterable[Entry]) -> list[Entry]:
+    """A third of the calls as they are, a third of a project that all teams share, a third of none."""
+    return [replace(e, project=(e.project, "other", None)[int(e.call_id[5:]) % 3]) for e in some]
+
+
+def test_projects_have_roll_ups_of_their_own(ledger: Any) -> None:
+    """Every split and all waiting times of a project, half-way and when all is in; the roll-up tells them but where it cannot."""
+    url, report = ledger(*in_projects(entries(300, NOON, days=3)))
+    parts = [Slice(tz="America/New_York", where=where) for where in OF_PROJECTS]
+
+    def told_of() -> Any:
+        sums = [plain(report.spend(by, part)) for by in SPLITS for part in parts]
+        return sums, [report.histogram(by, part) for by in (("lane",), ("day", "lane", "class"), ("prompt",)) for part in parts]
+
+    fresh = told_of()
+    roll(url, upto=100, chunk=100)
+    assert told_of() == fresh
+    roll(url)
+    assert told_of() == fresh
+    for by in (("run",), ("hour", "status", "lane"), ("tag:feature",), ("key",)):
+        assert [rolled.plan(by, part) is not None for part in parts[:2]] == [True, True], by
+    assert rolled.plan(("lane",), parts[0], rollup_sql.LATENCY_DIMS)
 
 
 def told_by(report: Reports, splits: Sequence[tuple[str, ...]] = SPLITS) -> dict[str, Any]:

@@ -30,6 +30,21 @@ def test_cost_is_the_sum_of_products(u: int, c: int, w5: int, w1: int, o: int, s
     assert result.uncached_cost_nanos == -(-afresh // 1000)
 
 
+counts = st.none() | st.sampled_from([0, 1]) | tokens
+
+
+@settings(max_examples=300, deadline=None)
+@given(counts, counts, counts, st.sets(st.sampled_from(["input", "cached", "output"])))
+def test_plain_usage_costs_what_the_long_way_says(u: int | None, c: int | None, o: int | None, gone: set[str]) -> None:
+    """Prompt, cached prompt and output have a short way; a region that adds nothing takes the long one."""
+    row = Row(id="r", provider="p", model="m", rates={k: v for k, v in RATES.items() if k not in gone}, fees=FULL.fees)
+    usage = TokenUsage(uncached=u, cache_read=c, output=o)
+    short, long = priced(row, None, usage), priced(row, Region(region="x", models=("*",), num=1, den=1), usage)
+    assert (short.cost_nanos, short.uncached_cost_nanos, short.missing, short.floor_nanos) == (
+        long.cost_nanos, long.uncached_cost_nanos, long.missing, long.floor_nanos)  # fmt: skip
+    assert short.rows == ("r",)
+
+
 @settings(max_examples=200, deadline=None)
 @given(tokens, tokens, tokens, st.integers(1, 30), st.integers(1, 30))
 def test_a_region_multiplies_tokens_and_not_fees(u: int, c: int, o: int, num: int, den: int) -> None:

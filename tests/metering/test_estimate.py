@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.core.usage import TokenUsage
 from gateway.metering import encodings, estimate
-from gateway.metering.estimate import Candidate
+from gateway.metering.estimate import Candidate, Reach
 from gateway.metering.prices import PriceBook, load
 
 NOW_US = 1_794_744_000_000_000
@@ -41,31 +41,33 @@ def test_a_body_has_at_least_as_many_bytes_as_its_prompt_has_tokens(text: str, n
     assert encodings.count(text.encode("utf-8", "replace").decode(), name) <= estimate.input_bound(len(body))
 
 
-def test_the_dearest_lane_counts(book: PriceBook) -> None:
-    """A call may be sent down any of its lanes: 1,000 tokens in at 0.05 and 10 out at 0.20 dollars a million."""
-    assert estimate.ceiling_nanos(book, [SLOW, FAST], input_bound=1_000, max_output=10, at_us=NOW_US) == 52_000
-    assert estimate.ceiling_nanos(book, [SLOW], input_bound=1_000, max_output=10, at_us=NOW_US, choices=3, fees_nanos=5) == 22_405
+def test_the_dearest_rates_count(book: PriceBook) -> None:
+    """1,000 tokens in at 0.05 and 10 out at 0.20 dollars a million; each of three answers costs its output."""
+    assert estimate.ceiling_nanos(book, Reach(FAST, 1_000), 10, NOW_US) == 52_000
+    assert estimate.ceiling_nanos(book, Reach(SLOW, 1_000, choices=3), 10, NOW_US) == 22_400
 
 
 def test_without_a_limit_the_models_own_counts(book: PriceBook) -> None:
     """And a wide one where the model is not known to have any."""
-    assert estimate.ceiling_nanos(book, [SLOW], input_bound=0, max_output=None, at_us=NOW_US) == 8_192 * 80
+    assert estimate.max_output_of(book, SLOW) == 8_192
     assert estimate.max_output_of(book, Candidate("vllm", "own")) == estimate.DEFAULT_MAX_OUTPUT
 
 
-def test_one_lane_without_a_price_makes_the_ceiling_unknown(book: PriceBook) -> None:
+def test_without_a_price_the_ceiling_is_unknown(book: PriceBook) -> None:
     """The policy decides what that means."""
-    assert estimate.ceiling_nanos(book, [SLOW, Candidate("vllm", "own")], input_bound=1, max_output=1, at_us=NOW_US) is None
-    assert estimate.affordable_output(book, Candidate("vllm", "own"), room_nanos=10, input_bound=1, at_us=NOW_US) is None
+    own = Reach(Candidate("vllm", "own"), 1)
+    assert estimate.ceiling_nanos(book, own, 1, NOW_US) is None
+    assert estimate.affordable_output(book, own, 10, NOW_US) is None
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 100_000), st.integers(1, 4))
 def test_what_the_room_pays_for_fits_the_room(book: PriceBook, room: int, bound: int, choices: int) -> None:
     """A call that names no limit gets the output its budget can pay."""
-    most = estimate.affordable_output(book, FAST, room_nanos=room, input_bound=bound, at_us=NOW_US, choices=choices)
+    reach = Reach(FAST, bound, choices)
+    most = estimate.affordable_output(book, reach, room, NOW_US)
     assert most is not None
-    cost = estimate.ceiling_nanos(book, [FAST], input_bound=bound, max_output=most, at_us=NOW_US, choices=choices)
+    cost = estimate.ceiling_nanos(book, reach, most, NOW_US)
     assert cost is not None
     assert most == 0 or cost <= room
 
@@ -75,7 +77,7 @@ def test_what_the_room_pays_for_fits_the_room(book: PriceBook, room: int, bound:
 def test_a_settled_call_is_within_its_ceiling(book: PriceBook, u: int, c: int, o: int) -> None:
     """Whatever the provider served."""
     lane = Candidate("openai", "gpt-5.6-sol", "priority")
-    ceiling = estimate.ceiling_nanos(book, [lane], input_bound=u + c, max_output=o, at_us=NOW_US)
+    ceiling = estimate.ceiling_nanos(book, Reach(lane, u + c), o, NOW_US)
     cost = book.price(lane.provider, lane.model, TokenUsage(uncached=u, cache_read=c, output=o), tier="priority", at_us=NOW_US).cost_nanos
     assert ceiling is not None
     assert cost is not None
@@ -101,9 +103,8 @@ def test_counts_are_scaled_and_rounded_up() -> None:
 
 def test_a_ceiling_takes_microseconds(book: PriceBook) -> None:
     """It stands in the request path (loose bound: the machine is shared)."""
-    lanes = [SLOW, FAST]
-    estimate.ceiling_nanos(book, lanes, input_bound=5_000, max_output=400, at_us=NOW_US)
+    estimate.ceiling_nanos(book, Reach(FAST, 5_000), 400, NOW_US)
     began = time.perf_counter()
     for _ in range(1_000):
-        estimate.ceiling_nanos(book, lanes, input_bound=5_000, max_output=400, at_us=NOW_US)
+        estimate.ceiling_nanos(book, Reach(FAST, 5_000), 400, NOW_US)
     assert time.perf_counter() - began < 0.2

@@ -15,7 +15,7 @@ import httpx
 
 from gateway.backends.engines.kv_events import BadEvents, Event, Hash, Removed, Stored, decode_json
 from gateway.backends.fleet import Target
-from gateway.backends.http import Address, Request, Stop, Transport
+from gateway.backends.http import Address, RawHeaders, Request, Stop, Transport
 from gateway.dialects import sse
 
 _log = logging.getLogger("tollway")
@@ -135,7 +135,7 @@ class Feed:
                 self.take(events)
             return True
 
-        await ask(self.transport, self.target, "GET", self.where, None, take, _SILENT_S, more, only_200=True)
+        await ask(self.transport, request_to(self.target, "GET", self.where, _SILENT_S, more=more), take, only_200=True)
 
     async def _drain(self) -> None:
         while True:
@@ -145,7 +145,7 @@ class Feed:
                 body.extend(piece)
                 return len(body) <= _MOST_BYTES
 
-            await ask(self.transport, self.target, "POST", self.where, b"", take, _SILENT_S, only_200=True)
+            await ask(self.transport, request_to(self.target, "POST", self.where, _SILENT_S), take, only_200=True)
             self.take(decode_json(bytes(body)))
             await asyncio.sleep(_DRAIN_EVERY_S)
 
@@ -162,21 +162,22 @@ def _id_of(raw: bytes) -> bytes:
     return next((line[3:].strip() for line in raw.splitlines() if line.startswith(b"id:")), b"")
 
 
-async def ask(
-    transport: Transport, target: Target, method: str, path: str, body: bytes | None, take: Callable[[bytes], bool],
-    timeout_s: float, more: Sequence[tuple[bytes, bytes]] = (), *, only_200: bool = False,
-) -> int:  # fmt: skip
-    """Asks the server under its root, with the backend's own headers; the body goes to `take` until that says False. Gives the
-    status. Raises `OSError` where nothing comes, and for other answers if `only_200`."""
+def request_to(target: Target, method: str, path: str, timeout_s: float, body: bytes = b"", more: RawHeaders = ()) -> Request:
+    """Of the server under its root, with the backend's own headers."""
     scheme, host, port = target.address.origin
     root = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-    request = Request(method, Address.of(root + path), [*target.headers, *more], body or b"", timeout_s, timeout_s, Stop())
+    return Request(method, Address.of(root + path), [*target.headers, *more], body, timeout_s, timeout_s, Stop())
+
+
+async def ask(transport: Transport, request: Request, take: Callable[[bytes], bool], *, only_200: bool = False) -> int:
+    """The body of the answer goes to `take` until that says False. Gives the status. Raises `OSError` where nothing comes, and
+    for other answers if `only_200`."""
     try:
         answer = await transport.send(request)
         try:
             if only_200 and answer.status != 200:
-                raise OSError(f"{path} answered {answer.status}")
-            answer.read_timeout_s = timeout_s
+                raise OSError(f"{request.address.path.decode()} answered {answer.status}")
+            answer.read_timeout_s = request.read_timeout_s
             await answer.pump(take)
         finally:
             await answer.aclose()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gateway.backends.engines import ENGINES
-from gateway.backends.engines.feed import Feed, Told, ask
+from gateway.backends.engines.feed import Feed, Told, ask, request_to
 from gateway.backends.engines.figures import Capabilities, Intent
 from gateway.backends.engines.watch import Watch, probe
 from gateway.backends.fleet import Fleet, Target
@@ -167,7 +167,7 @@ async def _fetch(
         return len(whole) <= _MOST_BYTES
 
     more = [] if body is None else [(b"content-type", b"application/json")]
-    status = await ask(transport, target, method, path, body, take, timeout_s, more)
+    status = await ask(transport, request_to(target, method, path, timeout_s, body or b"", more), take)
     if len(whole) > _MOST_BYTES:
         raise OSError("its figures are too long")
     return status, bytes(whole)
