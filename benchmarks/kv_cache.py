@@ -7,7 +7,6 @@ has beside weights and cache when it serves, against the 350 MiB that it may hav
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import statistics
 import time
@@ -27,6 +26,7 @@ from inference.engine import Engine
 from inference.gguf import read_gguf
 from inference.loading import load_model
 from inference.model import Batch, Model
+from inference.server import resident_bytes
 from inference.spill import DiskStore
 from inference.storage import Storage
 from inference.tokenizer import Tokenizer
@@ -47,10 +47,9 @@ def main(tokens: int, prefix: int, threads: int, only: str | None, as_json: bool
     """Prints a table, or JSON."""
     torch.set_num_threads(threads)
     file = read_gguf(bundled_model())
-    words, before = Tokenizer(file.meta), _resident_mib()
+    words, before = Tokenizer(file.meta), resident_bytes()
     model = load_model(read_config(file), GGUFWeights(file))
-    gc.collect()
-    weights_mib = _resident_mib() - before
+    weights_mib = (resident_bytes() - before) / 2**20
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "forms": lambda: _forms(model, words, tokens),
         "spill": lambda: _spill(model, words, prefix, threads),
@@ -134,12 +133,13 @@ def _moves_ms(engine: Engine, blocks: int = 200) -> tuple[float, float]:
 
 
 def _memory(model: Model, words: Tokenizer, weights_mib: float, threads: int) -> dict[str, float]:
-    engine = Engine(model, words, Storage(model, 8_192), threads=threads)
+    engine = Engine(model, words, Storage(model, 2_048), threads=threads)  # which these prompts fill
     engine.start()
     try:
-        for n in range(4):
+        for n in range(6):
             _first_token_s(engine, [100 + n] * 500, most=4)
-        resident, pool = _resident_mib(), engine.storage.bytes / 2**20
+        memory, pool = psutil.Process().memory_info(), engine.storage.bytes / 2**20
+        resident = (memory.rss - getattr(memory, "shared", 0)) / 2**20  # files, as the mapped weights, are the system's to drop
     finally:
         engine.stop()
     return {
@@ -156,11 +156,6 @@ def _first_token_s(engine: Engine, prompt: list[int], most: int = 1) -> float:
     start = time.perf_counter()
     asyncio.run(ask())
     return time.perf_counter() - start
-
-
-def _resident_mib() -> float:
-    memory = psutil.Process().memory_info()
-    return (memory.rss - getattr(memory, "shared", 0)) / 2**20  # files, as the mapped weights, are the system's to drop
 
 
 def _table(found: dict[str, Any]) -> str:

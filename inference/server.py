@@ -99,9 +99,9 @@ def load(options: argparse.Namespace) -> Served:
     tokenizer = Tokenizer(meta, CHATML if options.chat_format == "chatml" else None)
     if tokenizer.size > config.vocabulary:
         raise BadValue(f"the tokenizer has {tokenizer.size} tokens, the model {config.vocabulary}")
-    before = _resident_bytes()
+    before = resident_bytes()
     model = load_model(config, weights, options.weights, options.device)
-    weights_bytes = _resident_bytes() - before
+    weights_bytes = resident_bytes() - before
     draft = _draft(Path(options.draft_model), meta, options) if options.draft_model else None
     storage = Storage(
         model, options.kv_tokens, KV_FORMS[options.kv_dtype], identity=f"{options.served_name} {digest}",
@@ -125,7 +125,7 @@ def load(options: argparse.Namespace) -> Served:
     return Served(engine, options.served_name, f"tollway-{digest[:12]}", int(path.stat().st_mtime), facts)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     """Memory of this process's own (no files), once what is not needed any more has gone; 0 where the system does not say."""
     gc.collect()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):

@@ -9,6 +9,7 @@ one fdatasync.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import mmap
@@ -20,11 +21,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gateway.ledger import Entry
-from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Settled, frame
+from gateway.ledger.records import VERSION, Cut, Head, Opened, Progress, Projected, Settled, frame, read_settled
 from gateway.ledger.recovery import Wreck, read_wreck
 from gateway.ledger.spool import JournalError, Room, Spool, sweep
 
-__all__ = ["Durability", "Journal", "JournalError", "Room"]
+__all__ = ["Durability", "Journal", "JournalError", "Place", "Room"]
 
 Durability = Literal["process", "power"]
 CARRY_SEGMENTS = 8
@@ -32,6 +33,13 @@ CARRY_SEGMENTS = 8
 _MAPPED_BYTES = 1 << 20
 
 log = logging.getLogger("tollway.journal")
+
+
+class Place(NamedTuple):
+    """Between two records of a writer: the number of the file, and the bytes before it."""
+
+    number: int
+    offset: int
 
 
 class _Segment:
@@ -138,10 +146,25 @@ class Journal:
         self.projected(())                      # wrecks with nothing left to say go at once
         return entries
 
-    def backlog(self, limit: int = 5_000) -> list[Entry]:
-        """Our own settled entries that the database does not have yet, oldest first, read back from the files."""
-        settled = read_wreck(self._folder, self._writer).settled
-        return [entry for entry in settled if entry.id in self._unprojected][:limit]
+    @property
+    def place(self) -> Place:
+        """Where the next record will stand."""
+        return Place(self._number, self._segments[-1].size)
+
+    def settled_between(self, start: Place, end: Place, most: int) -> tuple[list[Entry], Place | None]:
+        """What was settled from one place to another, oldest first, at most so many, and where to go on; None if that were all.
+        Reads the files, so in a thread; they are there for as long as the database does not have all of their entries."""
+        entries: list[Entry] = []
+        number, offset = start
+        while (number, offset) < end:
+            last = end.offset if number == end.number else None
+            with contextlib.suppress(FileNotFoundError):
+                found, behind = read_settled(self._path(number), offset, last, most - len(entries))
+                entries += found
+                if behind is not None:
+                    return entries, Place(number, behind)
+            number, offset = number + 1, 0
+        return entries, None
 
     def projected(self, ids: Iterable[str]) -> None:
         """These entries are in the database: remember it, and delete the files that are no longer needed."""
@@ -201,13 +224,16 @@ class Journal:
         return self._segments[-1]
 
     def _new_segment(self, room: int = 0) -> _Segment:
-        path = self._folder / f"{self._writer}.{self._number + 1:08d}.journal"
+        path = self._path(self._number + 1)
         capacity = self._room.segment_bytes + (room if room > self._room.segment_bytes // 2 else 0)
         segment = _Segment(path, self.spool.take(path, capacity), Head(VERSION, self._writer, self._settled), capacity)
         self._number += 1
         if self._durability == "power":
             _sync_folder(self._folder)          # else a power cut may lose the file's name
         return segment
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{self._writer}.{number:08d}.journal"
 
     def _carry(self) -> None:
         """Lets old files go that only attempts in flight hold back: a stream of ten minutes must not keep gigabytes."""

@@ -78,6 +78,7 @@ def _plain(value: object) -> object:
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _decode = msgspec.msgpack.Decoder(Record).decode
+_SETTLED = Settled.__struct_config__.tag
 
 
 def frame(record: Record) -> bytes:
@@ -103,6 +104,21 @@ def read(path: Path) -> tuple[list[Record], Cut | None]:
         end = after
     lost = len(data.rstrip(b"\0")) - end
     return records, None if lost <= 0 else Cut(path, end, lost)
+
+
+def read_settled(path: Path, start: int, end: int | None, most: int) -> tuple[list[Entry], int | None]:
+    """Entries of the SETTLE records from one offset to another (None: the file's end), at most so many, and the offset behind
+    the last; None if that were all."""
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(-1 if end is None else end - start)
+    entries: list[Entry] = []
+    for payload, after in _payloads(data):
+        if payload[1] == _SETTLED:              # a record is an array that begins with its tag; the others are not decoded
+            entries.append(_decode(payload).entry)  # type: ignore[union-attr]
+            if len(entries) == most:
+                return entries, start + after
+    return entries, None
 
 
 def _payloads(data: bytes) -> Iterator[tuple[memoryview, int]]:

@@ -28,7 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.ledger import Entry
-from gateway.ledger.journal import Journal
+from gateway.ledger.journal import Journal, JournalError, Place
 from gateway.ledger.records import cleaned
 from gateway.ledger.tables import COLUMNS, dumps, values_of
 
@@ -166,7 +166,12 @@ class SqlLedger:
         self._queue: deque[Entry] = deque()
         self._wake, self._idle, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._closing = self._overflowed = False
+        self._missed: Place | None = None
+        """From there on entries went past the queue, which was full."""
+        self._stretch: tuple[Place, Place] | None = None
+        """What is being read back of the journal, and what of it has been read."""
+        self._again: deque[Entry] = deque()
+        self._closing = False
         self._task: asyncio.Task[None] | None = None
         self.explained: Explained | None = None
         """Tells entries what was found out about them since they settled; what it adds is not in the journal."""
@@ -189,13 +194,17 @@ class SqlLedger:
 
     async def append(self, entry: Entry) -> None:
         """Raises `JournalError` where the entry is not safe; then too it goes to the database, since it will be billed."""
+        if self._missed is None and len(self._queue) >= QUEUE:
+            self._missed = self._journal.place
+        missed = self._missed is not None
         try:
             await self._journal.settle(entry)
+        except JournalError:
+            missed = False
+            raise
         finally:
-            if len(self._queue) < QUEUE:
+            if not missed:
                 self._queue.append(entry)
-            else:
-                self._overflowed = True
             if not self._wake.is_set():
                 self._idle.clear()
                 self._wake.set()
@@ -225,8 +234,8 @@ class SqlLedger:
             await self._wake.wait()
             self._wake.clear()
             await self._gather()
-            while batch := self._next():
-                if await self._insert(batch):
+            while waiting := await self._next():
+                if await self._insert(waiting):
                     await self._gather()
                     continue
                 if self._closing:
@@ -239,23 +248,31 @@ class SqlLedger:
 
     async def _gather(self) -> None:
         """Lets a worthwhile batch come together: a transaction costs as much as many rows."""
-        if 0 < len(self._queue) < BATCH_ROWS and not self._hurry.is_set():
+        if 0 < len(self._queue) < BATCH_ROWS and not (self._again or self._stretch or self._hurry.is_set()):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), BATCH_S)
 
-    def _next(self) -> list[Entry]:
-        if not self._queue and self._overflowed:
-            self._overflowed = False
-            self._queue.extend(backlog := self._journal.backlog(QUEUE))
-            self._overflowed = len(backlog) == QUEUE
-        return list(islice(self._queue, MOST_ROWS))
+    async def _next(self) -> deque[Entry]:
+        """Those whose turn it is, oldest first: what was read back of the journal, else the queue. Once that is empty what went
+        past it is read back, in pieces and beside the loop; what comes meanwhile has room in the queue."""
+        while not self._again:
+            if self._stretch is None:
+                if self._queue or self._missed is None:
+                    return self._queue
+                self._stretch, self._missed = (self._missed, self._journal.place), None
+            start, end = self._stretch
+            entries, behind = await asyncio.to_thread(self._journal.settled_between, start, end, MOST_ROWS)
+            self._again.extend(entries)
+            self._stretch = None if behind is None else (behind, end)
+        return self._again
 
-    async def _insert(self, batch: Sequence[Entry]) -> bool:
+    async def _insert(self, waiting: deque[Entry]) -> bool:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
+        batch: Sequence[Entry] = list(islice(waiting, MOST_ROWS))
         if self.explained is not None:
             batch = await self.explained(batch)
             for n, entry in enumerate(batch):       # should the database be away, they are here to try again
-                self._queue[n] = entry
+                waiting[n] = entry
         try:
             taken = await self._rows.insert(batch)
         except (SQLAlchemyError, OSError) as error:
@@ -266,7 +283,7 @@ class SqlLedger:
             return False
         self.failing = None
         for _ in batch:
-            self._queue.popleft()
+            waiting.popleft()
         self._journal.projected(taken)
         return True
 

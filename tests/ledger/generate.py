@@ -16,6 +16,7 @@ from pathlib import Path
 from gateway.core.levers import arms
 from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
+from gateway.ledger.journal import Journal, Place
 from gateway.ledger.rollup_tables import KEPT
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import Store, insert_entries
@@ -51,6 +52,12 @@ _TEAMS: dict[str, tuple[str, tuple[tuple[float, str, _Served], ...]]] = {
     "research": ("agents", ((0.45, "batch", _GPT_FLEX), (0.4, "batch", _STANDARD), (0.13, "agent", _CLAUDE), (0.02, "agent", _NEW))),
 }
 _CLIENTS = ("openai/python", "anthropic/python", "claude-cli", "curl")
+
+
+def backlog(journal: Journal) -> list[str]:
+    """Ids of a journal's own settled entries that the database does not have, oldest first, as its files tell."""
+    found, _ = journal.settled_between(Place(1, 0), journal.place, 1_000_000)
+    return list(dict.fromkeys(e.id for e in found if e.id in journal._unprojected))
 
 
 def entry(**over: object) -> Entry:

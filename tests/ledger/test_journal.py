@@ -12,7 +12,7 @@ import pytest
 from gateway.ledger import journal as module
 from gateway.ledger import spool
 from gateway.ledger.journal import Durability, Journal, JournalError, Room
-from tests.ledger.generate import entry
+from tests.ledger.generate import backlog, entry
 
 
 def files(folder: Path) -> list[str]:
@@ -58,7 +58,7 @@ async def test_files_go_once_all_in_them_is_in_the_database(tmp_path: Path) -> N
     journal.projected(f"a-{n}" for n in range(10))
     assert files(tmp_path).count(".journal") >= many
     await journal.settle(entry(id="slow"))
-    assert [e.id for e in journal.backlog()] == ["slow"]
+    assert backlog(journal) == ["slow"]
     journal.projected(["slow"])
     assert files(tmp_path) == [".journal", ".lock"]
     journal.close()
@@ -145,7 +145,7 @@ async def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path, mo
             await journal.settle(entry(id="too-much", error="x" * 1_200))
     assert settled > 0
     await journal.settle(entry(id="later"))
-    ids = [e.id for e in journal.backlog()]
+    ids = backlog(journal)
     assert ids == [*(f"a-{n}" for n in range(settled)), "later"]
     journal.projected(ids)
     journal.close()
@@ -169,7 +169,7 @@ async def test_a_failed_sync_is_not_repeated_on_the_same_file(tmp_path: Path, mo
     with pytest.raises(JournalError):
         await journal.settle(entry(id="a-2"))
     monkeypatch.setattr(module.os, "fdatasync", real)
-    assert [e.id for e in journal.backlog()] == ["a-1", "a-2"]
+    assert backlog(journal) == ["a-1", "a-2"]
     journal.close()
 
 
@@ -185,4 +185,32 @@ async def test_power_shares_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module.os, "fdatasync", sync)
     await asyncio.gather(*(journal.settle(entry(id=f"a-{n}")) for n in range(100)))
     assert syncs <= 3
+    journal.close()
+
+
+async def test_what_was_settled_between_two_places_is_read_back_in_pieces(tmp_path: Path) -> None:
+    """Over the ends of files, without what was only opened, and past files that are gone because all of them is projected."""
+    journal = Journal(tmp_path, "process", Room(segment_bytes=4_096, reserve_bytes=0))
+    await journal.settle(entry(id="before"))
+    start = journal.place
+    for n in range(20):
+        journal.open_attempt(entry(id=f"a-{n}"))
+        await journal.settle(entry(id=f"a-{n}"))
+    end = journal.place
+    await journal.settle(entry(id="after"))
+    assert end.number > start.number + 2
+    found, pieces, at = [], 0, start
+    while at is not None:
+        entries, at = journal.settled_between(at, end, 3)
+        assert len(entries) <= 3
+        found += [e.id for e in entries]
+        pieces += 1
+    assert found == [f"a-{n}" for n in range(20)]
+    assert pieces >= 7
+    journal.projected(["before", *found[:12]])
+    assert not journal._path(start.number).exists()
+    left = [e.id for e in journal.settled_between(start, end, 100)[0]]
+    assert left[-8:] == found[12:]
+    assert len(left) < 20
+    journal.projected([*found, "after"])
     journal.close()

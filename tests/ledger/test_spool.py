@@ -12,7 +12,7 @@ import pytest
 
 from gateway.ledger import spool
 from gateway.ledger.journal import Journal, JournalError, Room
-from tests.ledger.generate import entry
+from tests.ledger.generate import backlog, entry
 from tests.upstream import until
 
 SMALL = Room(segment_bytes=16_384, reserve_bytes=4 * 16_384, most_bytes=2**30)
@@ -41,7 +41,7 @@ async def test_calls_in_flight_settle_in_the_reserve(journal: Journal, tmp_path:
     until(lambda: journal.spool.refusal is not None, "the refusal")
     with pytest.raises(JournalError, match="No space left"):
         journal.open_attempt(entry(id="new"))
-    assert [e.id for e in journal.backlog()] == [f"a-{n}" for n in range(20)]
+    assert backlog(journal) == [f"a-{n}" for n in range(20)]
     monkeypatch.undo()
     until(lambda: journal.spool.refusal is None, "room again")
     journal.open_attempt(entry(id="new"))
@@ -58,7 +58,7 @@ async def test_the_reserve_has_an_end(journal: Journal, monkeypatch: pytest.Monk
             await journal.settle(entry(id=f"a-{n}", error="x" * 1_000))
             settled.append(f"a-{n}")
     assert len(settled) >= 5 * 9
-    assert [e.id for e in journal.backlog()] == settled
+    assert backlog(journal) == settled
     journal.projected(settled)
 
 
@@ -97,7 +97,7 @@ async def test_a_disk_that_does_not_sync_stops_admission_until_it_does(tmp_path:
     assert os.fdatasync is real
     until(lambda: journal.spool.refusal is None, "the disk again")
     await journal.settle(entry(id="b"))
-    ids = [e.id for e in journal.backlog()]
+    ids = backlog(journal)
     assert ids == [*(f"a-{n}" for n in range(5)), "b"]
     journal.projected(ids)
     journal.close()
@@ -157,6 +157,6 @@ async def test_a_real_disk_that_fills_up(disk: Path, monkeypatch: pytest.MonkeyP
     until(lambda: journal.spool.refusal is not None, "the refusal")
     ballast.unlink()
     until(lambda: journal.spool.refusal is None, "room again")
-    assert [e.id for e in journal.backlog()] == [f"a-{n}" for n in range(20)]
+    assert backlog(journal) == [f"a-{n}" for n in range(20)]
     journal.projected(f"a-{n}" for n in range(20))
     journal.close()

@@ -1,11 +1,12 @@
 """The projector: nothing lost while the database is away, nothing stuck behind an entry it refuses."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.ledger import reports, sql
-from gateway.ledger.journal import Journal
+from gateway.ledger import Entry, reports, sql
+from gateway.ledger.journal import Journal, Place, Room
 from gateway.ledger.schema import upgrade
 from gateway.ledger.sql import SqlLedger, Store, async_url, is_away
 from gateway.ledger.tables import LEDGER, values_of
@@ -69,6 +70,47 @@ async def test_a_database_that_is_away_costs_lag_and_nothing_else(tmp_path: Path
     assert await ledger.flush()
     assert (ledger.lag, ledger.failing) == (0, None)
     assert await ids(store) == [f"a-{n:02d}" for n in range(50)]
+    await ledger.close()
+    journal.close()
+    await store.close()
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
+async def test_what_goes_past_the_queue_is_read_back_beside_the_loop_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again and again, while more comes; each entry reaches the database one time, in the order in which it settled."""
+    monkeypatch.setattr(sql, "RETRY_S", 0.0)
+    monkeypatch.setattr(sql, "QUEUE", 10)
+    monkeypatch.setattr(sql, "MOST_ROWS", 7)
+    store, journal = Away(f"sqlite:///{tmp_path}/t.db"), Journal(tmp_path / "journal", "process", Room(segment_bytes=1 << 15))
+    came, threads = list[str](), set[int]()
+    insert, read = store.insert, journal.settled_between
+
+    async def counted(entries: Sequence[Entry]) -> list[str]:
+        taken = await insert(entries)
+        came.extend(taken)
+        return taken
+
+    def beside(start: Place, end: Place, most: int) -> tuple[list[Entry], Place | None]:
+        threads.add(threading.get_ident())
+        return read(start, end, most)
+
+    monkeypatch.setattr(store, "insert", counted)
+    monkeypatch.setattr(journal, "settled_between", beside)
+    await upgrade(store.url)
+    ledger = SqlLedger(store, journal)
+    await ledger.start()
+    for n in range(400):
+        store.back = n % 100 >= 60
+        await ledger.append(entry(id=f"a-{n:03d}"))
+        if n % 5 == 0:
+            await asyncio.sleep(0)
+    assert await ledger.flush(30.0)
+    assert came == [f"a-{n:03d}" for n in range(400)]
+    assert await ids(store) == came
+    assert threads
+    assert threading.get_ident() not in threads
     await ledger.close()
     journal.close()
     await store.close()
