@@ -34,6 +34,7 @@ _STYLE = """<style>
   .stMainBlockContainer {padding: 3rem 1rem}
   [data-testid=stColumn]:has([data-testid=stMetric]) {min-width: calc(50% - 1rem); flex: 1 1 calc(50% - 1rem)}
   [data-testid=stMetricValue] {font-size: 1.4rem}
+  [data-testid=stMetricLabel] :is(p, div) {white-space: normal; overflow: visible}
 }
 </style>"""
 
