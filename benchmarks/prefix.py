@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ from benchmarks import prefix_traces
 from benchmarks.prefix_informed import informed
 from benchmarks.prefix_oracle import Prices, bound, cost_of, shared_bound
 from benchmarks.prefix_traffic import FAMILIES, Family, Timed, marked_by_client, traffic
-from benchmarks.prefix_world import World, world
+from benchmarks.prefix_world import Declined, World, world
 from benchmarks.providers import prompt
 from benchmarks.providers.automatic import AutomaticCache
 from benchmarks.providers.marked import MarkRules
 from benchmarks.providers.rules import PROVIDERS, Automatic, OpenAI, Provider, Qwen, has_breakpoints
 from gateway import caching, dialects
+from gateway.core.errors import BadRequest
 from gateway.demo.sessions import Session, load
 from gateway.metering import prices as books
 
@@ -57,6 +58,8 @@ class Figures:
     oracle: float
     informed: float | None
     bound: float
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Sessions that are not in it, since a request of theirs is not taken as it came, and why."""
 
     @property
     def to_untouched(self) -> float:
@@ -160,16 +163,38 @@ def oracle(
     return least, least
 
 
-def through(running: World, provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family, base_s: float) -> float:
-    """Through the gateway, by what the provider counted."""
-    total = 0.0
+def through(
+    running: World, provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family, base_s: float,
+    left: dict[int, str],
+) -> float:  # fmt: skip
+    """Through the gateway, by what the provider counted. A session of which a request is not taken as it came is left out, and
+    named in `left` with the reason."""
+    costs: dict[int, float] = {}
     for at_s, group in groupby(timed, key=lambda one: one.at_s):
-        bodies = [wire_body(provider, one.body, family) for one in group]
-        for seen in running.send(provider.name, family.name.replace(" ", "-"), bodies, base_s + at_s):
-            if seen.used is None:
-                raise click.ClickException(f"{provider.name} refused a request of the family {family.name}: {seen.error}")
-            total += cost_of(seen.used, prices, provider.lives)
-    return total
+        taken = [one for one in group if one.session not in left]
+        try:
+            bodies = [wire_body(provider, one.body, family) for one in taken]
+            seen = running.send(provider.name, family.name.replace(" ", "-"), bodies, base_s + at_s) if bodies else []
+        except (BadRequest, Declined) as why:
+            if isinstance(why, Declined) and why.by_provider and _takes(provider, bodies):
+                raise click.ClickException(f"{provider.name} refused what it takes from the client itself: {why}") from None
+            left.update((one.session, str(why)) for one in taken)
+            continue
+        for one, each in zip(taken, seen, strict=True):  # those of one moment are of one session
+            if each.used is not None:
+                costs[one.session] = costs.get(one.session, 0.0) + cost_of(each.used, prices, provider.lives)
+    return sum(cost for session, cost in costs.items() if session not in left)
+
+
+def _takes(provider: Provider, bodies: Sequence[bytes]) -> bool:
+    """Whether the provider takes all of them as they are."""
+    cache = provider.make()
+    try:
+        for body in bodies:
+            cache.serve("client", {**orjson.loads(body), "model": provider.model}, 0.0)
+    except prompt.Refused:
+        return False
+    return True
 
 
 def measure(sessions: Sequence[Session], providers: Sequence[Provider], families: Sequence[Family]) -> Iterator[Figures]:
@@ -185,13 +210,20 @@ def measure(sessions: Sequence[Session], providers: Sequence[Provider], families
                         continue
                     timed = traffic(family, sessions, _ONE_SHOT_ROUNDS if family.name == "one-shot" else 1)
                     running.providers.forget()
-                    cost = through(running, provider, timed, prices, family, base_s)
+                    left: dict[int, str] = {}
+                    cost = through(running, provider, timed, prices, family, base_s, left)
                     base_s += timed[-1].at_s + _PAUSE_S
+                    timed = [one for one in timed if one.session not in left]
+                    if not timed:
+                        reason = next(iter(left.values()))
+                        raise click.ClickException(f"{provider.name}, {family.name}: no session can be sent: {reason}")
                     direct = untouched(provider, timed, prices, family)
                     clean = _prompts(provider, timed, family)
                     best, least = oracle(provider, timed, prices, clean)
                     known = informed(clean, prices, by_marks=provider.name != "kimi") if provider.lives else None
-                    yield Figures(provider.name, family.name, level, len(timed), direct, cost, min(best, direct), known, least)
+                    figures = direct, cost, min(best, direct), known, least
+                    why = {sessions[number % len(sessions)].id: reason for number, reason in left.items()}
+                    yield Figures(provider.name, family.name, level, len(timed), *figures, left=why)
 
 
 def _show(found: Sequence[Figures]) -> None:
@@ -236,6 +268,8 @@ def main(
             for figures in measure(sessions, providers, families):
                 found.append(figures)
                 progress.advance(task)
+                for name, why in figures.left.items():
+                    progress.console.print(f"{figures.provider}, {figures.family}: without session {name}: {why}", markup=False)
         if only != "sessions":
             chosen = list(prefix_traces.traces(traces or file.parent))
             task = progress.add_task("traces", total=len(chosen))

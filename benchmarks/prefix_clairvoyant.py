@@ -22,6 +22,8 @@ _AHEAD = 64
 """How many of the next requests of a piece are looked at for one that parts from this prompt behind it."""
 _HORIZON_S = 43_200.0
 _PASSES = 2
+_MOST_SERVED = 50_000
+"""Where requests are moved one by one, about so many are served a pass; of very many, neighbours are moved together."""
 
 
 class Marks(Protocol):
@@ -106,7 +108,7 @@ def either(prompts: Prompts, sessions: Sequence[int], explicit: Callable[[Prompt
         )
 
     every = frozenset(sessions)
-    return min(_descent(start, sorted(every), cost) for start in (every, frozenset[int]()))
+    return min(_descent(start, [[one] for one in sorted(every)], cost) for start in (every, frozenset[int]()))
 
 
 def by_lifetime(prompts: Prompts, prices: Prices, lives: Mapping[str, float], make: Callable[[], AutomaticCache]) -> float:
@@ -122,7 +124,9 @@ def by_lifetime(prompts: Prompts, prices: Prices, lives: Mapping[str, float], ma
             total += cost_of(used, prices, lives)
         return total
 
-    return _descent(frozenset(), range(len(prompts)), cost)
+    many = len(prompts)
+    together = max(many // max(_MOST_SERVED // max(many, 1), 1), 1)
+    return _descent(frozenset(), [range(start, min(start + together, many)) for start in range(0, many, together)], cost)
 
 
 def automatically(prompts: Prompts, prices: Prices, cache: AutomaticCache) -> float:
@@ -135,13 +139,13 @@ def automatically(prompts: Prompts, prices: Prices, cache: AutomaticCache) -> fl
     return total
 
 
-def _descent(start: frozenset[int], members: Iterable[int], cost: Callable[[frozenset[int]], float]) -> float:
-    """Moves one member in or out as long as that is cheaper."""
-    best, least, members = start, cost(start), list(members)
+def _descent(start: frozenset[int], groups: Sequence[Iterable[int]], cost: Callable[[frozenset[int]], float]) -> float:
+    """Moves one group in or out as long as that is cheaper."""
+    best, least = start, cost(start)
     for _ in range(_PASSES):
         before = least
-        for member in members:
-            other = best ^ {member}
+        for group in groups:
+            other = best ^ frozenset(group)
             found = cost(other)
             if found < least:
                 best, least = other, found

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import orjson
 from rich.console import Console
@@ -93,8 +94,16 @@ def traces(folder: Path) -> Iterator[Trace]:
 
 def _read(path: Path) -> Iterator[Call]:
     with path.open(encoding="utf-8") as lines:
-        for _, line in zip(range(_MOST_CALLS), lines, strict=False):
-            yield _mooncake(json.loads(line))
+        for number, line in zip(range(_MOST_CALLS), lines, strict=False):
+            try:
+                yield _mooncake(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise _bad(path, number + 1, error) from error
+
+
+def _bad(path: Path, line: int, error: Exception) -> click.ClickException:
+    what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    return click.ClickException(f"{path}:{line}: {what}")
 
 
 def _mooncake(row: dict[str, Any]) -> Call:
@@ -109,9 +118,12 @@ def _azure(path: Path, factor: int) -> Iterator[Call]:
     with path.open(encoding="utf-8") as lines:
         start: datetime | None = None
         for number, row in zip(range(_MOST_CALLS), csv.DictReader(lines), strict=False):
-            at = datetime.fromisoformat(row["TIMESTAMP"][:26])
+            try:
+                at = datetime.fromisoformat(row["TIMESTAMP"][:26])
+                own = max(int(row["ContextTokens"]) - _SYSTEM_TOKENS, 50)
+            except (ValueError, KeyError, TypeError) as error:
+                raise _bad(path, number + 2, error) from error
             start = start or at
-            own = max(int(row["ContextTokens"]) - _SYSTEM_TOKENS, 50)
             yield Call((at - start).total_seconds() * factor, (("system", _SYSTEM_TOKENS), (f"call {number}", own)))
 
 

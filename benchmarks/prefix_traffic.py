@@ -17,6 +17,7 @@ from gateway.demo.sessions import Session
 Json = dict[str, Any]
 _BETWEEN_SESSIONS_S, _TURN_S = 90.0, (3.0, 40.0)
 _SEED = 20261130
+_UNMARKABLE = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,9 @@ def marked_by_client(body: Json) -> Json:
             message["content"] = [{"type": "text", "text": message["content"]}]
         lists.append(message["content"])
     for blocks in lists:
-        blocks[-1]["cache_control"] = {"type": "ephemeral"}
+        last = blocks[-1] if blocks else {}
+        if last.get("type") not in (None, *_UNMARKABLE) and last.get("text") != "":
+            last["cache_control"] = {"type": "ephemeral"}
     return body
 
 
@@ -131,7 +134,7 @@ def _session(family: Family, session: Session, number: int, at_s: float, rng: ra
     turns = range(len(session.turns)) if family.name != "one-shot" else range(1)
     for turn in turns:
         clean = _signed(session.body(turn), number)
-        body = clean if family.spoil is None else family.spoil(copy.deepcopy(clean), rng, turn)
+        body = clean if family.spoil is None else family.spoil(clean, rng, turn)
         for copy_ in range(family.fan_out if turn == 0 else 1):
             last = f"\nVariant {copy_}." if family.fan_out > 1 and turn == 0 else ""
             yield Timed(at_s, _with_last(body, last), _with_last(clean, last), number)
@@ -148,10 +151,11 @@ def _gap_s(rng: random.Random) -> float:
 
 def _signed(body: Json, number: int) -> Json:
     """A session of its own: the same task in another round is another conversation."""
-    messages = copy.deepcopy(body["messages"])
-    first = next((m for m in messages if m["role"] == "user" and isinstance(m["content"], str)), None)
-    if first is not None:
-        first["content"] = f"[task {number}]\n{first['content']}"
+    messages = list(body["messages"])
+    for index, message in enumerate(messages):
+        if message.get("role") == "user" and isinstance(message.get("content"), str):
+            messages[index] = {**message, "content": f"[task {number}]\n{message['content']}"}
+            break
     return {**body, "messages": messages}
 
 
@@ -163,6 +167,6 @@ def _with_last(body: Json, text: str) -> Json:
 
 def _with_system(body: Json, change: Callable[[str], str]) -> Json:
     messages = body["messages"]
-    if not messages or messages[0]["role"] != "system" or not isinstance(messages[0]["content"], str):
+    if not messages or messages[0].get("role") != "system" or not isinstance(messages[0].get("content"), str):
         return {**body, "messages": [{"role": "system", "content": change("")}, *messages]}
     return {**body, "messages": [{**messages[0], "content": change(messages[0]["content"])}, *messages[1:]]}

@@ -51,6 +51,14 @@ class Clock:
         time.time_ns, time.time = self._real_ns, self._real
 
 
+class Declined(Exception):
+    """A request was not taken. `by_provider`: it reached the provider, who refused it."""
+
+    def __init__(self, why: str, *, by_provider: bool) -> None:
+        super().__init__(why)
+        self.by_provider = by_provider
+
+
 class World:
     """Sends requests through the gateway and says what the providers saw."""
 
@@ -60,13 +68,17 @@ class World:
         self._pool = ThreadPoolExecutor(16)
 
     def send(self, provider: str, team: str, bodies: Sequence[bytes], at_s: float) -> list[Seen]:
-        """Bodies that come at the same moment; what the provider counted of each. Raises `RuntimeError` if one is refused."""
+        """Bodies that come at the same moment; what the provider counted of each. Raises `Declined` if one is not taken, and
+        `RuntimeError` for a fault."""
         self.clock.set(at_s)
         before = len(self.providers.seen)
         self.providers.delay_s = _AT_ONCE_S if len(bodies) > 1 else 0.0
         path = PATHS[PROVIDERS[provider].wire]
         send = self._pool.map if len(bodies) > 1 else map
         for answer in send(lambda body: self._one(path, team, body), bodies):
+            if 400 <= answer.status_code < 500:
+                refused = [seen for seen in self.providers.seen[before:] if seen.used is None]
+                raise Declined(f"{answer.status_code}: {answer.text[:300]}", by_provider=bool(refused))
             if answer.status_code != 200:
                 raise RuntimeError(f"{provider}: the gateway answered {answer.status_code}: {answer.text[:300]}")
         return self.providers.seen[before:]
@@ -117,4 +129,4 @@ def world(policy: Mapping[str, Any] | None = None) -> Iterator[World]:
 def _backend(name: str, providers: Providers) -> dict[str, Any]:
     provider = PROVIDERS[name]
     return {"dialect": provider.wire, "url": providers.url(name), "provider": provider.priced_as or "own",
-            "models": {f"{name}-model": provider.model}}  # fmt: skip
+            "media_urls": "pass", "models": {f"{name}-model": provider.model}}  # fmt: skip

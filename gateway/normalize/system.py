@@ -75,10 +75,18 @@ def encoded(text: str) -> bytes:
 
 def replaced(view: View, found: Instruction, text: str) -> Change:
     """The text changed in place; where nothing is left of it, its block goes whole if others stay beside it."""
-    block = found.block
-    if not text.strip() and block.item >= 0 and not found.path.startswith(f"{block.path}/content/"):
-        return found.path, *_with_comma(view, block), b""
+    if not text.strip() and _is_all_of_its_block(found):
+        return found.path, *_with_comma(view, found.block), b""
     return found.path, found.start, found.end, encoded(text)
+
+
+def goes_whole(view: View, found: Instruction) -> bool:
+    """Whether the text can go with all that holds it: a message, since the conversation's own stay."""
+    return found.block.field in ("messages", "input") and view.talk.first > 0 and _is_all_of_its_block(found)
+
+
+def _is_all_of_its_block(found: Instruction) -> bool:
+    return found.block.item >= 0 and not found.path.startswith(f"{found.block.path}/content/")
 
 
 def _with_comma(view: View, block: Part) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 Relocating: the model sees the same words later, labelled as the system prompt's. They are put behind a message once, when
 they have changed, and stay there in all later turns, so that a conversation only ever grows at its end. A prompt that
-nothing can be put behind, or of which nothing would be left, goes on as it came.
+nothing can be put behind, or of which nothing would be left, goes on as it came; a message of the system's that says nothing
+else goes whole.
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from gateway.dialects import splice
 from gateway.dialects.parts import role_of
 from gateway.normalize.apps import Known, volatile
 from gateway.normalize.memory import Memory, Session
-from gateway.normalize.system import Instruction, encoded, instructions, replaced
+from gateway.normalize.system import Instruction, encoded, goes_whole, instructions, replaced
 from gateway.normalize.view import Change, Unreadable, View
 
 LABEL = "[system prompt, now]"
@@ -55,7 +56,7 @@ def _taken_out(
     kept = "".join(compress(lines, map(not_, leaves)))
     if leaves[-1]:
         kept = kept.rstrip("\n")  # the line ends before it come and go with it
-    if kept.strip():
+    if kept.strip() or goes_whole(view, found):
         moved += [line if line.endswith("\n") else line + "\n" for line in compress(lines, leaves)]
         yield replaced(view, found, kept)
 

@@ -19,15 +19,15 @@ from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest
 from gateway.planner.answers import Answers
-from gateway.planner.asking import Own, at_marks, clients_own, for_lifetime
+from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime
 from gateway.planner.caches import CacheRules, rules_of
-from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Odds, Rates, Segment, least
+from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader
 from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
 from gateway.planner.reuse import Came, Chance, ReuseBook
-from gateway.planner.values import Asker, Backend, Planned, Stored, Warm
+from gateway.planner.values import Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
 
@@ -62,7 +62,8 @@ class Planner:
         if rules is None or not page.keys:
             return None
         try:
-            return self._plan(page, asker, backend, rules, now_us, first=first)
+            client, app = _name_of(asker, backend.model), str(page.keys[0])
+            return self._plan(Asked(page, asker, backend, rules, now_us, first, client, app))
         except (BadRequest, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError) as error:
             _log.warning("no cache plan for a request: %s: %s", type(error).__name__, error)
             return None
@@ -96,115 +97,138 @@ class Planner:
         cold = [(planned.pool, each.key) for each in planned.stored if not self.held.has(planned.pool, each.key, now_us)]
         return self.cohorts.lead(cold if planned.rules.writes_wait else ())
 
-    def _plan(
-        self, page: Page, asker: Asker, backend: Backend, rules: CacheRules, now_us: int, *, first: bool
-    ) -> Planned | None:
+    def _plan(self, asked: Asked) -> Planned | None:
+        page, backend, rules = asked.page, asked.backend, asked.rules
         base = Planned(fields={}, receipts=(), pool=backend.pool, rules=rules, model=backend.model, end_bytes=page.ends[-1])
         if rules.key and "prompt_cache_key" not in page.spans:
             session = (page.session or str(page.keys[page.opening])).encode()
-            key = self.keys.key(asker.domain.encode("utf-8", "replace") + page.beginning, session, now_us).decode()
+            app = asked.asker.domain.encode("utf-8", "replace") + page.beginning
+            key = self.keys.key(app, session, asked.now_us).decode()
             receipt = {"pass": "cache_key", "place": "prompt_cache_key", "before": "", "after": key}
             base = replace(base, fields={"prompt_cache_key": msgspec.Raw(msgspec.json.encode(key))}, receipts=[receipt])
-        own = clients_own(page, rules)
-        if own is not None:
-            base = self._stored(page, asker, backend, rules, now_us, base, own, first=first)
+        own, rates = clients_own(page, rules), self._rates(backend, rules)
+        if own is not None and rates is not None:
+            if own.parts:
+                # a long lifetime may not stand behind a short one, and with marks the automatic cache is out of reach
+                rates = replace(rates, writes=rates.writes[:1], automatic_read=None)
+            base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
+            base = self._stored(asked, own, rates, base)
         return base if base.fields or base.stored else None
 
-    def _stored(
-        self, page: Page, asker: Asker, backend: Backend, rules: CacheRules, now_us: int, base: Planned, own: Own, *,
-        first: bool,
-    ) -> Planned:  # fmt: skip
-        rates = self._rates(backend, rules)
-        if rates is None:
-            return base
-        if own.parts:
-            # a long lifetime may not stand behind a short one, and with marks the automatic cache is out of reach
-            rates = replace(rates, writes=rates.writes[:1], automatic_read=None)
+    def _stored(self, asked: Asked, own: Own, rates: Rates, base: Planned) -> Planned:
+        """What is to be stored, and how it is asked for."""
+        rules = asked.rules
         if rules.mark is None and rules.lifetime_field is None:
-            return self._together(page, backend, rules, rates, base)
-        client, app = _name_of(asker, backend.model), str(page.keys[0])
-        came = self.reuse.came(page.keys, now_us) if first else Came()
-        held = self.held.deepest(backend.pool, page.keys, now_us)
-        under_way = max(came.deepest, held) >= page.opening
-        goes_on = self.seen.talk(page.session, now_us) if first else False  # though what it said before may have changed
-        end_kind = "opening" if not (under_way or goes_on) else "slow" if came.waited_s > _SLOW_S else "turn"
-        found = places(page, end_kind, held, self.seen.deepest(page.keys) if first else -1)
-        found = [replace(place, kind="often") if _came_often(place, came) else place for place in found]
-        if not found:
+            return self._together(asked, base)
+        sight = self._sight(asked)
+        laid = self._laid(asked, own, sight)
+        if laid is None:
             return base
-        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
+        segments = self._segments(asked, laid)
+        short = next(iter(rules.lives.values()))
+        alone, automatic_held = base, -1
+        if rates.automatic_read is not None and laid.held < 0:
+            pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
+            saving = (1.0 - rates.automatic_read) * rates.input_usd
+            alone = replace(base, pool=pool, stored=laid.stored(short), saving_usd=saving)
+            automatic_held = self._held_place(pool, asked, laid.places)
+            if (sight.under_way and sight.came.waited_s <= short) or self.writer(alone):
+                return alone  # it is there, or about to be, and a prompt with marks does not read it
+        if rules.lifetime_field:
+            # of an opening most never comes again, and what stands behind something short-lived goes with it
+            may = sight.under_way and (laid.held < 0 or laid.held_long)
+            return for_lifetime(laid, segments, rates if may else replace(rates, writes=rates.writes[:1]), base)
+        choice = least(
+            segments, laid.held, rates, laid.reach, held_long=laid.held_long, automatic_held=automatic_held
+        )
+        if choice.last < 0 and rates.automatic_read is not None:
+            return alone
+        return self._marked(asked, laid, choice, rates, base, sight)
+
+    def _marked(
+        self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight
+    ) -> Planned:
+        page, lives = asked.page, list(asked.rules.lives.values())
+        if laid.own.parts:
+            reached = [n for n, each in enumerate(laid.places) if each.part <= max(laid.own.parts)]
+            choice = replace(choice, last=max(choice.last, *reached[-1:]))
+            ratio = self._ratio(asked.backend)
+            base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in laid.own.parts])
+        planned = at_marks(laid, choice, base)
+        if asked.rules.silent and planned.stored:
+            size = laid.tokens[-1] - (laid.tokens[-2] if len(laid.tokens) > 1 else 0)
+            chance = self.reuse.chance(sight.end_kind, asked.client, asked.app, size)
+            surer = laid.tokens[laid.held] if laid.held_long else 0
+            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
+        return planned
+
+    def _sight(self, asked: Asked) -> Sight:
+        """What was seen of this prompt before; from a call's first attempt it is learnt that it has come."""
+        page, now_us = asked.page, asked.now_us
+        came = self.reuse.came(page.keys, now_us) if asked.first else Came()
+        held = self.held.deepest(asked.backend.pool, page.keys, now_us)
+        under_way = max(came.deepest, held) >= page.opening
+        goes_on = self.seen.talk(page.session, now_us) if asked.first else False  # though what it said before may have changed
+        end_kind = "opening" if not (under_way or goes_on) else "slow" if came.waited_s > _SLOW_S else "turn"
+        return Sight(came, held, under_way, end_kind)
+
+    def _laid(self, asked: Asked, own: Own, sight: Sight) -> Laid | None:
+        """None: no place of it would be stored."""
+        page, backend, rules, now_us = asked.page, asked.backend, asked.rules, asked.now_us
+        found = places(page, sight.end_kind, sight.held, self.seen.deepest(page.keys) if asked.first else -1)
+        found = [replace(place, kind="often") if _came_often(place, sight.came) else place for place in found]
+        ratio = self._ratio(backend)
         tokens = [round(place.end_bytes / ratio) for place in found]
-        sizes = [end - before for before, end in zip([0, *tokens], tokens)]  # noqa: B905 - one more before than ends
-        if first:
+        if asked.first:
             inner = [place.key for place in found if place.block >= 0]
             if inner:
                 self.reuse.came(inner, now_us)
-            for place, size in zip(found, sizes, strict=True):
-                self.reuse.wait_for(place.key, place.kind, client, app, size, now_us)
-        held_place = max([n for n, place in enumerate(found) if self._has(backend.pool, place, held, now_us)], default=-1)
+            for place, size in zip(found, _sizes(tokens), strict=True):
+                self.reuse.wait_for(place.key, place.kind, asked.client, asked.app, size, now_us)
+        held = self._held_place(backend.pool, asked, found)
         if rules.writes_wait and len(self.cohorts):  # what a call is writing right now is waited for
             writing = [n for n, place in enumerate(found) if self.cohorts.writer((backend.pool, place.key))]
-            held_place = max([held_place, *writing])
-        lives = list(rules.lives.values())
-        held_long = held_place >= 0 and self.held.life_s(backend.pool, found[held_place].key) > lives[0]
-        segments = []
-        for place, size in zip(found, sizes, strict=True):
-            now = then = self._odds(place.kind, client, app, size, lives)
-            if place.kind in _THEN:
-                then = self._odds(_THEN[place.kind], client, app, size, lives)
-            sure = place.kind in _SHARED or rules.lifetime_field  # one lifetime for all: there is no part to doubt more
-            segments.append(Segment(size, now, then, DOUBT_OF_SHARED if sure else DOUBT))
+            held = max([held, *writing])
+        held_long = held >= 0 and self.held.life_s(backend.pool, found[held].key) > next(iter(rules.lives.values()))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
-        if reach is None:
-            return base
-        base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
-        stored = [Stored(place.key, lives[0], end) for place, end in zip(found, tokens, strict=True)]
-        if rates.automatic_read is not None and held_place < 0:
-            alone = replace(base, pool=f"{backend.pool}\0automatic", stored=stored)  # the automatic cache is one of its own
-            alone = replace(alone, saving_usd=(1.0 - rates.automatic_read) * rates.input_usd)
-            if (under_way and came.waited_s <= lives[0]) or self.writer(alone):
-                return alone  # it is there, or about to be, and a prompt with marks does not read it
-        else:
-            alone = base
-        if rules.lifetime_field:
-            # of an opening most never comes again, and what stands behind something short-lived goes with it
-            may = under_way and (held_place < 0 or held_long)
-            long = rates if may else replace(rates, writes=rates.writes[:1])
-            return for_lifetime(stored, segments, held_place, long, rules, base)
-        choice = least(segments, held_place, rates, reach, held_long=held_long)
-        if choice.last < 0 and rates.automatic_read is not None:
-            return alone
-        if own.parts:
-            reached = [n for n, each in enumerate(found) if each.part <= max(own.parts)]
-            choice = replace(choice, last=max(choice.last, *reached[-1:]))
-            base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in own.parts])
-        planned = at_marks(page, found, stored, choice, held_place, reach, rules, base, own)
-        if rules.silent and planned.stored:
-            chance = self.reuse.chance(end_kind, client, app, sizes[-1])
-            surer = tokens[held_place] if held_long else 0
-            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
-        return planned
+        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach)
+
+    def _segments(self, asked: Asked, laid: Laid) -> list[Segment]:
+        lives, segments = list(asked.rules.lives.values()), []
+        for place, size in zip(laid.places, _sizes(laid.tokens), strict=True):
+            now = then = self._odds(place.kind, asked.client, asked.app, size, lives)
+            if place.kind in _THEN:
+                then = self._odds(_THEN[place.kind], asked.client, asked.app, size, lives)
+            # one lifetime for all: there is no part to doubt more
+            sure = place.kind in _SHARED or asked.rules.lifetime_field
+            segments.append(Segment(size, now, then, DOUBT_OF_SHARED if sure else DOUBT))
+        return segments
+
+    def _ratio(self, backend: Backend) -> float:
+        """Bytes a token."""
+        return self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
 
     def _odds(self, kind: str, client: tuple[str, ...], app: str, tokens: int, lives: Sequence[float]) -> Odds:
         chance = self.reuse.chance(kind, client, app, tokens)
         return Odds(tuple([chance.within(life) for life in lives]), chance.ever)
 
-    def _together(self, page: Page, backend: Backend, rules: CacheRules, rates: Rates, base: Planned) -> Planned:
+    def _together(self, asked: Asked, base: Planned) -> Planned:
         """Nothing can be asked for; what the provider stores by itself matters only to calls that come together."""
-        ratio = self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
-        life_s = next(iter(rules.lives.values()))
-        stored = [Stored(place.key, life_s, round(place.end_bytes / ratio)) for place in places(page, "opening", -1)]
-        return replace(
-            base,
-            stored=[each for each in stored if each.tokens >= rules.minimum_tokens],
-            saving_usd=(rates.writes[0] - rates.read) * rates.input_usd,
-        )
+        ratio, life_s = self._ratio(asked.backend), next(iter(asked.rules.lives.values()))
+        found = places(asked.page, "opening", -1)
+        stored = [Stored(place.key, life_s, round(place.end_bytes / ratio)) for place in found]
+        return replace(base, stored=[each for each in stored if each.tokens >= asked.rules.minimum_tokens])
 
-    def _has(self, pool: str, place: Place, held: int, now_us: int) -> bool:
-        """Whether the cache has the prefix that ends there; `held` is the last whole part that it has."""
-        return place.part < held or (place.part == held and place.block < 0) or (
-            place.block >= 0 and self.held.has(pool, place.key, now_us)
-        )
+    def _held_place(self, pool: str, asked: Asked, found: Sequence[Place]) -> int:
+        """Index of the last of these places up to which that cache has the prompt; -1: none."""
+        held = self.held.deepest(pool, asked.page.keys, asked.now_us)
+        for n in range(len(found) - 1, -1, -1):
+            place = found[n]
+            if place.part < held or (place.part == held and place.block < 0):
+                return n
+            if place.block >= 0 and self.held.has(pool, place.key, asked.now_us):
+                return n
+        return -1
 
     def _rates(self, backend: Backend, rules: CacheRules) -> Rates | None:
         """In terms of the input price; None: a price that matters is not known."""
@@ -230,6 +254,11 @@ def _warm(stored: Sequence[Stored], surer: int, lives: Sequence[float], rates: R
     longer = max([surer if n == 0 else 0, *[each.tokens for each in stored if each.life_s > last.life_s]])
     saved = max(last.tokens - longer, 0) * (rates.writes[n] - rates.read) * rates.input_usd
     return Warm(last.life_s, last.tokens * rates.read * rates.input_usd, saved, chance)
+
+
+def _sizes(tokens: Sequence[int]) -> list[int]:
+    """Of each piece, from the tokens up to its end."""
+    return [end - before for before, end in zip([0, *tokens], tokens)]  # noqa: B905 - one more before than ends
 
 
 @lru_cache(4_096)

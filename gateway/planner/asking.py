@@ -50,33 +50,51 @@ def clients_own(page: Page, rules: CacheRules) -> Own | None:
     return Own(parts, free, max(long, default=-1)) if parts else None
 
 
-def at_marks(
-    page: Page, found: Sequence[Place], all_stored: Sequence[Stored], choice: Choice, held: int, reach: int, rules: CacheRules,
-    base: Planned, own: Own,
-) -> Planned:  # fmt: skip
-    """Marks at the chosen places, or the word that nothing is to be stored. Before `reach` nothing would be."""
+class Laid(NamedTuple):
+    """A prompt cut at the places where a mark may stand. `tokens`: of all of it up to each; `held`: the last place that the
+    cache has (-1: none), `held_long` for the long lifetime; before `reach` nothing would be stored."""
+
+    page: Page
+    rules: CacheRules
+    own: Own
+    places: Sequence[Place]
+    tokens: Sequence[int]
+    held: int
+    held_long: bool
+    reach: int
+
+    def stored(self, life_s: float) -> list[Stored]:
+        """All of it, for that long."""
+        return [Stored(place.key, life_s, end) for place, end in zip(self.places, self.tokens, strict=True)]
+
+    @property
+    def held_key(self) -> int:
+        return self.places[self.held].key if self.held >= 0 else 0
+
+
+def at_marks(laid: Laid, choice: Choice, base: Planned) -> Planned:
+    """Marks at the chosen places, or the word that nothing is to be stored."""
+    page, rules, last = laid.page, laid.rules, len(laid.places) - 1
     lives = list(rules.lives.items())
-    whole = choice.last == len(found) - 1
-    automatic_end = rules.ends_are_marked and whole
     edits: list[Edit] = []
     stored: list[Stored] = list(base.stored)
     receipts = list(base.receipts)
-    for index in _worth_a_mark(found, choice, held, own):
+    for index in _worth_a_mark(laid, choice):
         name, life_s = lives[1 if index <= choice.last_long else 0]
-        place = found[index]
-        if index < reach:
+        place, whole = laid.places[index], Stored(laid.places[index].key, life_s, laid.tokens[index])
+        if index < laid.reach:
             continue
-        if automatic_end and index == choice.last and choice.last_long < index:
-            stored.append(all_stored[index]._replace(life_s=life_s))
+        if rules.ends_are_marked and index == choice.last == last and choice.last_long < index:
+            stored.append(whole)  # the provider does it by itself
             continue
         edit = _edit(page, place, _mark(rules, name, default=name == lives[0][0]))
         if edit is None:
             continue
         edits.append(edit)
-        stored.append(all_stored[index]._replace(life_s=life_s))
+        stored.append(whole)
         receipts.append({"pass": "cache_mark", "place": _name(page, place), "before": "", "after": name})
     fields = marks.fields(page.body, page.spans, edits)
-    if rules.ends_are_marked and not whole:
+    if rules.ends_are_marked and choice.last < last:
         fields["prompt_cache_options"] = b'{"mode":"explicit"}'
         receipts.append({"pass": "cache_mark", "place": "prompt_cache_options", "before": "", "after": "explicit"})
     return replace(
@@ -84,21 +102,17 @@ def at_marks(
         fields={**base.fields, **{name: msgspec.Raw(value) for name, value in fields.items()}},
         receipts=receipts,
         stored=sorted(stored, key=attrgetter("tokens")),
-        held=found[held].key if held >= 0 else 0,
+        held=laid.held_key,
     )
 
 
-def for_lifetime(
-    stored: Sequence[Stored], segments: Sequence[Segment], held: int, rates: Rates, rules: CacheRules, base: Planned
-) -> Planned:
+def for_lifetime(laid: Laid, segments: Sequence[Segment], rates: Rates, base: Planned) -> Planned:
     """The provider stores everything; only for how long can be chosen, and the short time need not be said."""
-    short = next(iter(rules.lives))
-    fresh = [(each.tokens, to_go(each, rates).stored) for each in segments[held + 1 :]]
+    rules = laid.rules
+    fresh = [(each.tokens, to_go(each, rates).stored) for each in segments[laid.held + 1 :]]
     costs = [sum([tokens * cost[n] for tokens, cost in fresh]) for n in range(len(rates.writes))]
-    asked = list(rules.lives)[costs.index(min(costs))]
-    life_s = rules.lives[asked]
-    read = stored[held].key if held >= 0 else 0
-    base = replace(base, stored=[each._replace(life_s=life_s) for each in stored], held=read)
+    short, asked = next(iter(rules.lives)), list(rules.lives)[costs.index(min(costs))]
+    base = replace(base, stored=laid.stored(rules.lives[asked]), held=laid.held_key)
     if asked == short or rules.lifetime_field is None:
         return base
     receipt = {"pass": "cache_mark", "place": rules.lifetime_field, "before": "", "after": asked}
@@ -106,9 +120,10 @@ def for_lifetime(
     return replace(base, fields={**base.fields, rules.lifetime_field: value}, receipts=[*base.receipts, receipt])
 
 
-def _worth_a_mark(found: Sequence[Place], choice: Choice, held: int, own: Own) -> list[int]:
+def _worth_a_mark(laid: Laid, choice: Choice) -> list[int]:
     """Of the places up to the last that is stored, the ones that get the marks there are: the end, what is held, what is
     shared."""
+    found, held, own = laid.places, laid.held, laid.own
     last = max(choice.last, held)
     if last < 0:
         return []

@@ -6,6 +6,7 @@ prefix.
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
@@ -19,6 +20,7 @@ from gateway.planner import marks
 _ROUTED_BYTES = 1024
 _BEFORE = {"opening": "before", "turn": "before_turn", "slow": "before_slow"}
 _MESSAGES = frozenset({"messages", "input"})
+_WORDS = re.compile(rb'"(?:content|text)"\s*:\s*"')
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +55,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beginning(self) -> bytes:
-        """What a provider routes by: the first bytes of the prompt, which stay the same where later ones do not."""
+        """What a provider routes by: the first bytes of the prompt, which stay the same where later ones do not. A message's
+        are those of its words, however they are wrapped."""
         start, end = self.parts[0][:2]
+        if self.parts[0].field in _MESSAGES and (words := _WORDS.search(self.body, start, end)):
+            start = words.end()
         return blake2b(self.body[start : min(end, start + _ROUTED_BYTES)], digest_size=16).digest()
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.planner.caches import CacheRules
-from gateway.planner.reuse import Chance
+from gateway.planner.places import Page
+from gateway.planner.reuse import Came, Chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,29 @@ class Backend:
     model: str
     tier: str | None
     pool: str
+
+
+class Asked(NamedTuple):
+    """One attempt. `first`: the call's first, from which reuse is learnt; `client`, `app`: whose experience counts."""
+
+    page: Page
+    asker: Asker
+    backend: Backend
+    rules: CacheRules
+    now_us: int
+    first: bool
+    client: tuple[str, ...]
+    app: str
+
+
+class Sight(NamedTuple):
+    """What was seen of a prompt before: which of its prefixes had been asked for, up to which part its pool has it, whether its
+    conversation is under way, and of what kind its end is."""
+
+    came: Came
+    held: int
+    under_way: bool
+    end_kind: str
 
 
 class Stored(NamedTuple):

@@ -40,13 +40,27 @@ def test_two_conversations_share_the_system_prompt() -> None:
     assert first[0] == second[0]
 
 
+def test_a_message_that_says_nothing_else_goes_whole() -> None:
+    """Whether other instructions stand beside it or not."""
+    memory = Memory()
+    for clock, talk in (("10:00", [user("one")]), ("10:05", [user("one"), assistant("two"), user("three")])):
+        for rules in ([], [system([{"type": "text", "text": RULES}])]):
+            name = f"{len(rules)} one"
+            asked = {"messages": [system(f"Current time: {clock}"), *rules, user(name), *talk[1:]]}
+            found = sent(memory, asked)["messages"]
+            carried = user(f"{name}\n\n{LABEL}\nCurrent time: 10:00") if talk[1:] else user(name)
+            assert [*found[:-1], user(found[-1]["content"].partition("\n")[0])] == [
+                *rules, *[carried, *talk[1:]][:-1], user((talk[-1] if talk[1:] else user(name))["content"])]  # fmt: skip
+            assert found[-1]["content"].endswith(f"{LABEL}\nCurrent time: {clock}")
+
+
 @pytest.mark.parametrize("level", ["lossless", "equivalent"])
 def test_below_its_level_nothing_moves(level: str) -> None:
     assert run(Memory(), chat("10:00", user()), level).changes == []
 
 
 @pytest.mark.parametrize("request_", [
-    {"messages": [system("Current time: 10:00"), user()]},
+    {"messages": [system([{"type": "text", "text": "Current time: 10:00"}]), user()]},
     chat("10:00", user(), assistant(), user()),
     {"messages": [system(RULES), user()]},
     {"messages": [{**system(f"{RULES}Current time: 10:00"), "cache_control": {"type": "ephemeral"}}, user()]},
