@@ -163,6 +163,7 @@ class Booking(msgspec.Struct, kw_only=True):
             project=tenant.project,
             key_id=tenant.key_id,
             client=call.client,
+            session=plan.chain.session or None,
             run=call.run,
             parent_run=call.parent_run,
             subgoal=call.subgoal,
@@ -183,7 +184,13 @@ class Booking(msgspec.Struct, kw_only=True):
             status="orphaned",
             tokens=TokenUsage(uncached=plan.prompt_tokens),
             tokens_from="estimate",
+            held_nanos=self._held,
         )
+
+    @property
+    def _held(self) -> int | None:
+        """What budgets count if no cost is told."""
+        return self.hold.amount_nanos if self.hold is not None and self.hold.slots else None
 
     def _entry(self, outcome: Outcome, metered: meter.Metered) -> Entry:
         observed, target, tokens = outcome.observed, self.target, metered.tokens
@@ -212,6 +219,7 @@ class Booking(msgspec.Struct, kw_only=True):
             tokens=tokens,
             tokens_from=metered.source,
             cost_nanos=cost,
+            held_nanos=self._held if cost is None and not observed.pending else None,
             uncached_cost_nanos=uncached_cost,
             price_rows=rows,
         )
@@ -230,7 +238,7 @@ class Booking(msgspec.Struct, kw_only=True):
             )  # fmt: skip
             via.fleet.answered(target.key)
             if via.learnt is not None:
-                place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model)
+                place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model, entry.session)
                 via.traffic.turns.answered(place, entry.at_us / 1e6 + entry.total_ms / 1e3, self.plan.prompt_tokens)
             if learnt:
                 via.traffic.answered(entry.team, self.plan.decision.model, entry.latency_class, tokens.output)

@@ -17,7 +17,7 @@ class Corrections:
     async def append(self, entry: Entry) -> None:
         """Books it. Budgets that are away learn of it when they are next read from the ledger."""
         await self._via.ledger.append(entry)
-        if not entry.cost_nanos:
+        if entry.cost_nanos is None or not (delta := entry.cost_nanos - (entry.held_nanos or 0)):
             return
         policy = self._via.policies.current.for_team(entry.team)
         tenant = self._via.keys.known(entry.key_id)
@@ -27,6 +27,6 @@ class Corrections:
         )  # fmt: skip
         for account in self._stands.accounts_of(policy, payer, tenant):
             try:
-                await self._via.budgets.correct(account, entry.id, entry.cost_nanos, entry.at_us)
+                await self._via.budgets.correct(account, entry.id, delta, entry.at_us)
             except StoreAway:
                 return

@@ -178,7 +178,7 @@ def _ask(
 ) -> Ask:
     sketch, gap_s = call.sketch, None
     if learnt:
-        place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model)
+        place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model, session)
         gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
     return Ask(
         team=call.tenant.team,

@@ -125,6 +125,7 @@ class Rerating:
             tokens_from="none",
             predicted_read_tokens=None,
             cost_nanos=priced.cost_nanos - before,
+            held_nanos=attempt.held_nanos if now.cost_nanos is None else None,
             uncached_cost_nanos=(priced.uncached_cost_nanos or 0) - afresh,
             price_rows=priced.rows,
         )

@@ -124,7 +124,14 @@ def run(config: Settings, host: str, port: int, demo_team: str | None, workers: 
     if seat is not None:
         sys.exit(_supervise(config, host, port, demo_team, asgi, seat))
     sock = bind(host, port, "--port")
+    _say_where(config, host, sock)
     _serve(asgi, config, sock)
+
+
+def _say_where(config: Settings, host: str, sock: socket.socket) -> None:
+    name = f"[{host}]" if ":" in host else host
+    keys = "the one in the settings" if config.admin_key is not None else config.data / "keys" / "admin"
+    logging.getLogger("tollway").info("gateway: http://%s:%d, admin key: %s", name, sock.getsockname()[1], keys)
 
 
 def _serve(asgi: app.Gateway, config: Settings, sock: socket.socket) -> None:
@@ -143,6 +150,7 @@ def _supervise(config: Settings, host: str, port: int, demo_team: str | None, as
     rest = [bind(host, first.getsockname()[1], "--port", shared=True) for _ in range(seat.workers - 1)] if _DEALT else []
     for sock in (first, *rest):
         sock.listen(_BACKLOG)
+    _say_where(config, host, first)
 
     def house(control: socket.socket) -> None:
         uvloop.run(stores.keep_house(config, demo_team, control))

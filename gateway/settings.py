@@ -17,6 +17,7 @@ from gateway.redis_link import BadAddress, address
 from gateway.settings_file import AlertSettings, BackendSettings, File, LoginSettings, QueueSettings
 from router_policies import strict_yaml
 
+DEFAULT = Path("tollway.yaml")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
 _PLACEHOLDERS = frozenset({"changeme", "change-me", "change_me", "secret", "password", "pepper", "default", "tollway"})
 
@@ -79,6 +80,20 @@ def load(path: Path, env: Mapping[str, str] | None = None, *, secrets: bool = Tr
         raise SettingsError(f"{path}: there is no such file; `tollway up` needs none, `tollway serve` does")
     file = strict_yaml.load(path, File)
     return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+
+
+def at_hand(config: Path | None, data: Path | None = None) -> Settings:
+    """For commands that need no secret: of `config`, else of ./tollway.yaml, else what `tollway up` has without one; `data`, a
+    data folder, wins. Raises as `load`."""
+    if config is None and not DEFAULT.is_file():
+        settings = resolve(File(), Path(), {})
+    else:
+        settings = load(config or DEFAULT, secrets=False)
+    if data is None:
+        return settings
+    own = settings.database_url == f"sqlite:///{settings.data / 'tollway.db'}"
+    url = f"sqlite:///{data.resolve() / 'tollway.db'}" if own else settings.database_url
+    return settings.model_copy(update={"data": data.resolve(), "database_url": url})
 
 
 def _without_secrets(file: File) -> File:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from router_policies.build import build
+from router_policies.complaints import missing
 from router_policies.lazily import lazily
 from router_policies.problems import BadFile, Problem
 from router_policies.strict_yaml import validate
@@ -37,7 +38,11 @@ def beside(document: Document, told: Sequence[Problem]) -> list[Problem]:
     except _TooMuch:
         return []
     except BadFile as more:
-        return [problem for problem in more.problems if (problem.line, problem.column) not in places]
+        taken_out = {(parent, missing(name)) for parent, _, name in (problem.path.rpartition(".") for problem in told)}
+        return [
+            problem for problem in more.problems
+            if (problem.line, problem.column) not in places and (problem.path, problem.message) not in taken_out
+        ]  # fmt: skip
     return []
 
 

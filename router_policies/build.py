@@ -119,7 +119,9 @@ class _Build:
         for alias, model in part.aliases.items():
             path: Path_ = ("models", "aliases", alias)
             if model in part.aliases:
-                self._say(path, "leads to another alias; write the model itself", f"`{printable(part.aliases[model])}`")
+                meant = part.aliases[model]
+                hint = "" if meant in part.aliases else f"`{printable(meant)}`"
+                self._say(path, "leads to another alias; write the model itself", hint)
             elif refusal := rules.refusal(model):
                 self._say(path, f"leads nowhere: {printable(refusal, 200)}")
         self._fallbacks(rules)

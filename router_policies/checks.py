@@ -61,8 +61,9 @@ def run_tests(policy: Policy, lanes: Sequence[Lane] | None = None) -> list[TestR
 
 
 def run_folder_tests(folder: Path, lanes: Sequence[Lane] | None = None) -> list[TestResult]:
-    """Tests of every file in the folder. Raises BadFile if one of them is not valid."""
-    return [result for policy in load_folder(folder).policies.values() for result in run_tests(policy, lanes)]
+    """Tests of every file in the folder, those on trial included. Raises BadFile if one of them is not valid."""
+    found = load_folder(folder)
+    return [result for policy in (*found.policies.values(), *found.candidates.values()) for result in run_tests(policy, lanes)]
 
 
 def _run_test(policy: Policy, test: PolicyTest, lanes: Sequence[Lane] | None) -> TestResult:

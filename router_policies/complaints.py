@@ -38,15 +38,21 @@ def complaints(document: Document, model: type[BaseModel], error: ValidationErro
     problems = []
     for path, several in found.items():
         wrong_shape = [e for e in several if e["type"] in _TYPES]
+        further_in = any(other[: len(path)] == path and len(other) > len(path) for other in found) and _branched(several, path)
+        if further_in and all(e["type"] in _TYPES or isinstance(e.get("input"), dict | list) for e in several):
+            continue  # the shape that was meant has its own complaints
         if len(several) > len(wrong_shape):
             several = [e for e in several if e["type"] not in _TYPES]
-        elif any(other[: len(path)] == path and len(other) > len(path) for other in found) and _branched(several, path):
-            continue  # the shape that was meant has its own complaints further inside
         elif len(wrong_shape) > 1:
             problems.append(_many_shapes(document, path, wrong_shape))
             continue
         problems += [_problem(document, schema, path, e) for e in several]
     return list(dict.fromkeys(problems))
+
+
+def missing(field: str | int) -> str:
+    """What is said of a field that has to be there."""
+    return f"field `{field}` is missing"
 
 
 @cache
@@ -85,7 +91,7 @@ def _problem(document: Document, schema: dict[str, Any], path: Path_, error: dic
         hint = did_you_mean(name, _fields(schema, path[:-1]))
         return document.problem(path, f"unknown field `{printable(name)}`", hint, at_key=True)
     if kind == "missing":
-        return document.problem(path[:-1], f"field `{path[-1]}` is missing", at_key=True)
+        return document.problem(path[:-1], missing(path[-1]), at_key=True)
     if kind in ("literal_error", "enum"):
         return _unknown_word(document, path, str(context.get("expected", "")), value)
     if kind in _TYPES:
@@ -178,3 +184,4 @@ def _step(shape: dict[str, Any], part: str | int) -> Iterator[Any]:
         yield shape["properties"][part]
     else:
         yield shape.get("additionalProperties")
+        yield from shape.get("patternProperties", {}).values()

@@ -48,7 +48,7 @@ class PolicySet:
 def team_files(folder: Path) -> list[Path]:
     """The YAML files of a folder, by name; hidden ones are left out. Raises BadFile if the folder cannot be read."""
     try:
-        found = sorted(p for p in folder.iterdir() if p.suffix in (".yaml", ".yml") and not p.name.startswith("."))
+        found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".yaml", ".yml") and not p.name.startswith("."))
     except OSError as error:
         said = error.strerror or type(error).__name__
         raise BadFile([Problem(str(folder), 1, 1, "", f"the policy folder cannot be read: {said}")]) from None

@@ -1,6 +1,6 @@
 """Which latency class an ask belongs to: the client's word if the policy lets it, else a rule, else learnt, else the default.
 
-Learning is a seam today: `learnt` is a function from outside that may name a class, and never overrides a rule.
+`learnt` is a function from outside (`waiting.Model.learnt`) that names a class where it is sure, and never overrides a rule.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 Place = tuple[str, ...]
-"""What turns of one conversation have in common: team, key, run, client and model."""
+"""What turns of one conversation have in common: team, key, run, client, model, and how it begins."""
 
 
 class Turns:

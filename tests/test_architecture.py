@@ -18,6 +18,7 @@ WITHOUT = {
     "gateway/batches/shared_book.py": "tests/batches/test_book.py", "gateway/batches/turn.py": "tests/batches/test_replicas.py",
     "gateway/batches/pacing.py": "tests/batches/test_worker.py", "gateway/batches/ready.py": "tests/batches/test_worker.py",
     "gateway/booking.py": "tests/flow/test_faults.py looks at what it books",
+    "gateway/budgets/calendar.py": "tests/budgets/test_machine.py", "gateway/budgets/posts.py": "tests/contracts/test_budgets.py",
     "gateway/caching.py": "tests/flow/test_caching.py",
     "gateway/cli.py": "names the commands, which have their own",
     "gateway/corrections.py": "tests/flow/test_budgets.py: a re-rating counts at once",

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.settings import load as load_settings
 from router_policies.files import load_file
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +30,13 @@ def test_the_policy_file_is_one(tmp_path: Path) -> None:
     (file,) = [block for block in blocks("yaml") if "team:" in block]
     (tmp_path / "search.yaml").write_text(file, encoding="utf-8")
     assert load_file(tmp_path / "search.yaml").default_class == "interactive"
+
+
+def test_the_settings_are_such(tmp_path: Path) -> None:
+    """So can the settings."""
+    (file,) = [block for block in blocks("yaml") if "backends:" in block]
+    (tmp_path / "tollway.yaml").write_text(file, encoding="utf-8")
+    assert set(load_settings(tmp_path / "tollway.yaml", {"OPENAI_API_KEY": "sk-x"}).backends) == {"openai", "pool"}
 
 
 @pytest.mark.parametrize("line", sorted({m.split("#")[0].strip() for m in re.findall(r"\.venv/bin/tollway ([^\n]+)", README)}))

@@ -58,7 +58,7 @@ async def test_a_server_that_stands_still_costs_one_wait(server: Server, link: L
     """SIGSTOP: who waits is told once, the connection is closed, and who comes then is told at once."""
     server.pause()
     try:
-        with pytest.raises(Away, match="no answer in 250 ms"):
+        with pytest.raises(Away, match="no answer in 200 ms"):
             await link.call("PING")
         began = time.monotonic()
         for _ in range(100):

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gateway.budgets import Account, Hold
+from gateway.budgets.calendar import Calendar
 from gateway.budgets.leases import TTL_S, Leases
 from gateway.budgets.scripts import digest, texts
 from gateway.redis_link import Away, Link, Refused
@@ -43,22 +44,19 @@ class Book(Protocol):
 
     def forget_old(self) -> None: ...
 
-    def _tell_time(self, now_us: int) -> None: ...
-
-    def _window(self, account: Account) -> Any: ...
-
 
 class Epochs:
     """`open` says whether calls are judged by the store."""
 
     def __init__(
-        self, link: Link, replica: str, org: str, *, shut_s: float, leases: Leases | None, costs: Costs, book: Book
-    ) -> None:
+        self, link: Link, replica: str, org: str, *, shut_s: float, leases: Leases | None, costs: Costs, book: Book,
+        calendar: Calendar,
+    ) -> None:  # fmt: skip
         self.replica = replica
         self.open = False
         self.id = ""
         self._base = f"tollway:{{{org}}}:"
-        self._link, self._leases, self._costs, self._book = link, leases, costs, book
+        self._link, self._leases, self._costs, self._book, self._calendar = link, leases, costs, book, calendar
         self._shut_us = int(shut_s * 1e6)
         self._peers: set[str] = set()
         self._renewed = False
@@ -209,7 +207,7 @@ class Epochs:
         )  # fmt: skip
 
     def _lease_hold(self, account: Account, amount_nanos: int) -> Hold:
-        start = self._book._window(account).starts_us or 0
+        start = self._calendar.start_us(account)
         return Hold(self._lease_id(account), amount_nanos, 0, ((account, start),))
 
     def _lease_id(self, account: Account) -> str:
@@ -279,7 +277,7 @@ class Epochs:
 
     async def _draw(self, leases: Leases) -> None:
         for account, want in leases.wanted():
-            span = self._book._window(account)
+            span = self._calendar.window(account)
             word, *answer = await self.run(
                 "lease", self._lease_id(account), self.replica, int(TTL_S * 1e6), account.book, span.starts_us or 0,
                 span.ends_us or 0, account.rule.limit_nanos, want,

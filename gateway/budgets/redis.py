@@ -1,9 +1,8 @@
 """Budgets that many replicas share, in Redis or Valkey: one script and one round trip for all budgets and limits of a call.
 
-The store's clock decides; windows are worked out here from it. A settlement is sent at once and waited for by nobody: it is
-kept until the store has confirmed it, and sent again after an outage, which does no harm, for it counts once by its id.
-While the store is away calls are judged by leases (`leases.py`); when it comes back having forgotten, a new epoch begins
-(`epochs.py`).
+The store's clock decides; windows are worked out here from it (`calendar.py`). Settlements are sent at once and waited for
+by nobody (`posts.py`). While the store is away calls are judged by leases (`leases.py`); when it comes back having forgotten,
+a new epoch begins (`epochs.py`).
 """
 from __future__ import annotations
 
@@ -11,8 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -31,11 +28,12 @@ from gateway.budgets import (
     Unread,
     no_past,
 )  # fmt: skip
+from gateway.budgets.calendar import Calendar
 from gateway.budgets.epochs import Costs, Epochs, no_costs
 from gateway.budgets.leases import Leases
 from gateway.budgets.limits import MOST_NANOS
 from gateway.budgets.memory import state_of
-from gateway.budgets.windows import Window, window
+from gateway.budgets.posts import REMEMBER_MS, Post, Posts
 from gateway.redis_link import Away as LinkAway
 from gateway.redis_link import Link
 from gateway.redis_link import Refused as LinkRefused
@@ -48,18 +46,6 @@ _PART = 2_000
 """Words of one script call."""
 _COMING_S = 0.4
 """How long a call waits for a store that may be coming back, where it could only be refused otherwise."""
-_REMEMBER_MS = 7_200_000
-"""How long a settled id is known in the store: a settlement that is repeated later than that would count twice."""
-
-
-@dataclass(slots=True)
-class _Post:
-    """A settlement on its way."""
-
-    hold: Hold
-    cost_nanos: int | None
-    tokens: int | None
-    told: asyncio.Future[Settlement] | None = None
 
 
 class RedisBudgets:
@@ -74,15 +60,14 @@ class RedisBudgets:
         self._live: dict[str, Hold] = {}
         self._local: set[str] = set()
         """Those of them that were taken within a lease and that the store does not know yet."""
-        self._pending: dict[str, _Post] = {}
         self._known: dict[str, Account] = {}
-        self._windows: dict[tuple[str, str], Window] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
-        self._skew_us = 0
-        """The store's clock less ours."""
+        self._calendar = Calendar()
         self._epochs = Epochs(
             link, replica, org, shut_s=shut_s, leases=self._leases if away == "lease" else None, costs=costs, book=self,
+            calendar=self._calendar,
         )
+        self._posts = Posts(link, self._epochs)
         link.attach(self._epochs.greet, self._epochs.up, self._lost)
 
     async def start(self) -> None:
@@ -119,7 +104,7 @@ class RedisBudgets:
     @property
     def pending(self) -> int:
         """Settlements that the store has not confirmed."""
-        return len(self._pending)
+        return len(self._posts)
 
     @property
     def live(self) -> list[Hold]:
@@ -140,13 +125,13 @@ class RedisBudgets:
                     return hold
                 continue
             try:
-                words = len(accounts), len(gates), *self._words(accounts), *_gate_words(gates)
+                words = len(accounts), len(gates), *self._account_words(accounts), *_gate_words(gates)
                 word, answer = await self._ask("hold", attempt_id, amount_nanos, ttl_us, self._epochs.replica, *words)
             except LinkAway:
                 self._epochs.suspect()
                 continue
             if word == b"ok":
-                slots = tuple([(account, self._window(account).starts_us or 0) for account in accounts])
+                slots = self._calendar.slots(accounts)
                 return self._took(Hold(attempt_id, amount_nanos, int(answer[1]), slots, tuple(gates)))
             if word == b"again":
                 return self._took(_held(attempt_id, answer[0], accounts, gates))
@@ -169,19 +154,19 @@ class RedisBudgets:
                 continue
             if word == b"ok":
                 raised = Hold(hold.id, int(answer[0]), int(answer[1]), hold.slots, hold.gates)
-                return raised if hold.id in self._pending else self._took(raised)  # it may have been settled meanwhile
+                return raised if hold.id in self._posts else self._took(raised)  # it may have been settled meanwhile
             accounts = [account for account, _ in hold.slots]
             await self._not_yet(word, answer, accounts, amount - hold.amount_nanos, hold.id, ())
         raise StoreAway
 
     def post(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> bool:
         """See `Budgets.post`."""
-        self._post(_Post(hold, cost_nanos, tokens))
+        self._post(Post(hold, cost_nanos, tokens))
         return cost_nanos is not None and cost_nanos > hold.amount_nanos
 
     async def settle(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> Settlement:
         """See `Budgets.settle`. While the store is away the answer is ours."""
-        post = _Post(hold, cost_nanos, tokens, asyncio.get_running_loop().create_future())
+        post = Post(hold, cost_nanos, tokens, asyncio.get_running_loop().create_future())
         self._post(post)
         assert post.told is not None
         return await asyncio.shield(post.told)
@@ -193,26 +178,28 @@ class RedisBudgets:
     async def seed(self, account: Account, spent_nanos: int) -> None:
         """See `Budgets.seed`."""
         self._known[account.id] = account
-        await self._plain("seed", account.book, self._window(account).starts_us or 0, spent_nanos)
+        await self._plain("seed", account.book, self._calendar.start_us(account), spent_nanos)
 
     async def correct(self, account: Account, correction_id: str, delta_nanos: int, at_us: int) -> None:
         """See `Budgets.correct`."""
-        span = self._window(account)
-        if span.holds(at_us):
-            await self._plain("correct", account.book, span.starts_us or 0, correction_id, delta_nanos, _REMEMBER_MS)
+        if self._calendar.window(account).holds(at_us):
+            start_us = self._calendar.start_us(account)
+            await self._plain("correct", account.book, start_us, correction_id, delta_nanos, REMEMBER_MS)
 
     async def snapshot(self) -> list[BudgetState]:
         """See `Budgets.snapshot`."""
         if not self._epochs.open and not (self._link.up and await self._epochs.opens(_OPENING_S)):
             raise StoreAway
-        await self._clock_of_the_store()
+        with contextlib.suppress(LinkAway, LinkRefused):
+            seconds, micros = await self._link.call("TIME")
+            self._calendar.tell(int(seconds) * 1_000_000 + int(micros))
         try:
             return await asyncio.gather(*(self._state(account) for _, account in sorted(self._known.items())))
         except (LinkAway, LinkRefused) as error:
             raise StoreAway from error
 
     async def _state(self, account: Account) -> BudgetState:
-        span = self._window(account)
+        span = self._calendar.window(account)
         start, key = span.starts_us or 0, self._epochs.key(f"b:{account.book}")
         spent, held = await self._link.call("HMGET", key, f"{start}:s", f"{start}:h")
         return state_of(account, int(spent or 0), int(held or 0), span)
@@ -221,8 +208,7 @@ class RedisBudgets:
 
     def _lost(self) -> None:
         self._epochs.lost()
-        for post in self._pending.values():
-            _answer(post)
+        self._posts.answer_all()
 
     async def _without(
         self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate]
@@ -234,8 +220,8 @@ class RedisBudgets:
             with contextlib.suppress(StoreAway):
                 hold = self._leases.take(accounts, amount_nanos, attempt_id, ttl_us, gates, self._epochs.replicas)
                 self._local.add(attempt_id)
-                slots = tuple([(account, self._window(account).starts_us or 0) for account in accounts])
-                return self._took(replace(hold, slots=slots, expires_us=self._now_us() + ttl_us))
+                slots, expires_us = self._calendar.slots(accounts), self._calendar.now_us() + ttl_us
+                return self._took(replace(hold, slots=slots, expires_us=expires_us))
         wait_s = _OPENING_S if self._link.up else _COMING_S if self._away == "closed" else 0.0
         if wait_s and await self._epochs.opens(wait_s):
             return None
@@ -253,74 +239,30 @@ class RedisBudgets:
             if renewed or hold.id in self._local:
                 self._epochs.assert_hold(hold)
         self._local.clear()
-        for post in list(self._pending.values()):
-            self._send(post)
+        self._posts.send_all()
 
     def unsettled(self) -> list[Hold]:
         """Holds whose end the store may not have heard of: calls under way, and settlements on their way."""
-        return [*self._live.values(), *(post.hold for post in self._pending.values())]
+        return [*self._live.values(), *self._posts.holds()]
 
     def forget_old(self) -> None:
         """Holds that nobody settled an hour after their time."""
-        old = self._now_us() - 3_600_000_000
+        old = self._calendar.now_us() - 3_600_000_000
         for hold in self.live:
             if hold.expires_us < old and hold.id not in self._local:
                 del self._live[hold.id]
 
     # settlements
 
-    def _post(self, post: _Post) -> None:
-        hold, cost = post.hold, post.hold.amount_nanos if post.cost_nanos is None else post.cost_nanos
+    def _post(self, post: Post) -> None:
+        hold = post.hold
         if self._live.pop(hold.id, None) is not None and self._away == "lease":
             self._leases.held(hold, -hold.amount_nanos)
-            self._leases.spent(hold, cost)
+            self._leases.spent(hold, post.came_to_nanos)
         if hold.id in self._local:
             self._local.discard(hold.id)
             self._leases.over(hold, post.cost_nanos, post.tokens)
-        if (earlier := self._pending.get(hold.id)) is not None:
-            first = earlier.hold.amount_nanos if earlier.cost_nanos is None else earlier.cost_nanos
-            _answer(post, Settlement(first, repeated=True))
-            return
-        if not hold.slots and not hold.gates:
-            _answer(post)
-            return
-        self._pending[hold.id] = post
-        if self._epochs.open:
-            self._send(post)
-        else:
-            _answer(post)
-
-    def _send(self, post: _Post) -> None:
-        hold, cost = post.hold, "" if post.cost_nanos is None else post.cost_nanos
-        words: list[str | int] = [word for account, start in hold.slots for word in (account.book, start)]
-        came_to = hold.amount_nanos if post.cost_nanos is None else post.cost_nanos
-        back = [(gate.id, us) for gate in hold.gates if (us := gate.back_us(came_to, post.tokens))]
-        words += [word for pair in back for word in pair]
-        counts = len(hold.slots), len(back)
-        try:
-            reply = self._epochs.run("settle", hold.id, cost, hold.amount_nanos, _REMEMBER_MS, *counts, *words)
-        except LinkAway:
-            _answer(post)
-            return
-        reply.add_done_callback(partial(self._told, post))
-
-    def _told(self, post: _Post, reply: asyncio.Future[Any]) -> None:
-        """What is not confirmed stays pending."""
-        if reply.cancelled() or (error := reply.exception()) is not None:
-            if not reply.cancelled() and isinstance(error, LinkRefused):
-                self._link.drop(str(error))
-            _answer(post)
-            return
-        id, word, *answer = reply.result()
-        if id != post.hold.id.encode():
-            self._link.drop("an answer to another question")
-        elif word == b"epoch":
-            self._epochs.forgot()
-        else:
-            self._pending.pop(post.hold.id, None)
-            cost = int(answer[0])
-            repeated = word == b"again"
-            _answer(post, Settlement(cost, over_hold=not repeated and cost > int(answer[1]), repeated=repeated))
+        self._posts.put(post)
 
     # asking
 
@@ -355,7 +297,7 @@ class RedisBudgets:
             account, spent, held = accounts[int(answer[0]) - 1], int(answer[1]), int(answer[2])
             self._known[account.id] = account       # whoever looks at the budgets wants to see this one
             if not (self._leases.give_back(account) and self._epochs.drop_lease(account)):
-                raise Refused(account, spent, held, amount_nanos, self._window(account))
+                raise Refused(account, spent, held, amount_nanos, self._calendar.window(account))
         elif word == b"fast":
             raise TooFast(gates[int(answer[0]) - 1], int(answer[1]))
         elif word == b"done":
@@ -363,7 +305,7 @@ class RedisBudgets:
         elif word == b"seed":
             await self._read(accounts[int(answer[0]) - 1])
         elif word == b"window":
-            self._tell_time(int(answer[0]))
+            self._calendar.tell(int(answer[0]))
         elif word == b"shut":
             self._epochs.shut()
         else:
@@ -394,39 +336,17 @@ class RedisBudgets:
     async def _begin(self, account: Account) -> None:
         """Calls that were under way when the store forgot are left out, however old: they count when they are settled."""
         under_way: list[bytes] = await self._link.call("SMEMBERS", self._epochs.key("a"))
-        start, recent = self._window(account).starts_us, self._now_us() - _RECENT_US
+        start, recent = self._calendar.window(account).starts_us, self._calendar.now_us() - _RECENT_US
         before, attempts = await self._past(account, start, recent, [id.decode() for id in under_way])
         words = [word for pair in attempts.items() for word in pair]
         for at in range(0, max(len(words), 1), _PART):
             last = int(at + _PART >= len(words))
             await self._epochs.run("begin", account.book, start or 0, last, before, *words[at : at + _PART])
 
-    # time
-
-    def _now_us(self) -> int:
-        """The store's time, as far as we know it."""
-        return time.time_ns() // 1_000 + self._skew_us
-
-    def _tell_time(self, now_us: int) -> None:
-        self._skew_us = now_us - time.time_ns() // 1_000
-        self._windows = {key: span for key, span in self._windows.items() if span.holds(now_us)}
-
-    async def _clock_of_the_store(self) -> None:
-        with contextlib.suppress(LinkAway, LinkRefused):
-            seconds, micros = await self._link.call("TIME")
-            self._tell_time(int(seconds) * 1_000_000 + int(micros))
-
-    def _window(self, account: Account) -> Window:
-        key = account.rule.window, account.rule.timezone
-        span = self._windows.get(key)
-        if span is None:
-            span = self._windows[key] = window(*key, self._now_us())
-        return span
-
-    def _words(self, accounts: Sequence[Account]) -> list[str | int]:
+    def _account_words(self, accounts: Sequence[Account]) -> list[str | int]:
         words: list[str | int] = []
         for account in accounts:
-            span = self._window(account)
+            span = self._calendar.window(account)
             words += (account.book, span.starts_us or 0, span.ends_us or 0, account.rule.limit_nanos, int(account.enforced))
         return words
 
@@ -445,11 +365,3 @@ def _held(id: str, text: bytes, accounts: Sequence[Account], gates: Sequence[Gat
     starts = {name: int(start) for kind, name, start in (line.split(" ") for line in lines) if kind == "m"}
     slots = tuple([(account, starts[account.book]) for account in accounts if account.book in starts])
     return Hold(id, int(amount), int(expires), slots, tuple(gates))
-
-
-def _answer(post: _Post, settlement: Settlement | None = None) -> None:
-    """Tells who waits, if somebody does."""
-    if post.told is not None and not post.told.done():
-        held = post.hold.amount_nanos
-        cost = held if post.cost_nanos is None else post.cost_nanos
-        post.told.set_result(settlement or Settlement(cost, over_hold=cost > held))

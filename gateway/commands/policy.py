@@ -12,7 +12,7 @@ from gateway.commands.backtest import backtest
 from gateway.commands.explain import explain
 from gateway.commands.remote import Remote, options, print_json
 from router_policies.checks import check_folder, run_folder_tests
-from router_policies.files import BadFile, load_folder
+from router_policies.files import BadFile, PolicySet, load_folder
 from router_policies.schema import json_schema
 
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -36,8 +36,15 @@ def check(folder: Path, as_json: bool) -> None:
         for problem in problems:
             click.echo(str(problem), err=True)
         if not problems:
-            click.echo(f"{folder}: {len(load_folder(folder).policies)} policies, all good")
+            click.echo(f"{folder}: {_counted(load_folder(folder))}, all good")
     sys.exit(1 if problems else 0)
+
+
+def _counted(found: PolicySet) -> str:
+    """How many live policies, and how many files on trial beside them."""
+    trials = [f"{count} {mode}" for mode in ("shadow", "canary")
+              if (count := sum(policy.mode == mode for policy in found.candidates.values()))]  # fmt: skip
+    return ", ".join([f"{len(found.policies)} {'policy' if len(found.policies) == 1 else 'policies'}", *trials])
 
 
 @group.command()

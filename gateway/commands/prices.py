@@ -14,7 +14,9 @@ from rich.table import Table
 from gateway.commands.remote import print_json, print_table
 from gateway.metering import listing, prices, seed
 from gateway.metering.rows import PriceFileError
+from gateway.settings import SettingsError, at_hand
 from gateway.settings_file import File
+from router_policies.problems import BadFile
 
 FILES = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -27,14 +29,16 @@ def group() -> None:
 @group.command()
 @click.argument("model", metavar="PROVIDER/MODEL")
 @click.option("--at", help="as of this day, 2026-11-30; default: now")
-@click.option("--file", "files", type=FILES, multiple=True, help="operator price files; their rows win")
+@click.option(
+    "--file", "files", type=FILES, multiple=True, help="price files whose rows win; default: those of ./tollway.yaml"
+)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def show(model: str, at: str | None, files: tuple[Path, ...], as_json: bool) -> None:
     """The rows in force for one model: every tier, region and band."""
     provider, slash, name = model.partition("/")
     if not slash:
         raise click.BadParameter("write PROVIDER/MODEL, for example openai/gpt-5.5")
-    book = _load(files)
+    book = _load(files or _own())
     rows = listing.show(book, provider, name, _instant(at))
     if as_json:
         print_json(rows)
@@ -56,7 +60,8 @@ def show(model: str, at: str | None, files: tuple[Path, ...], as_json: bool) -> 
 @click.option("--allow-extreme", is_flag=True, help="let prices above 10,000 USD per million tokens pass")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def check(files: tuple[Path, ...], allow_extreme: bool, as_json: bool) -> None:
-    """Validate price files; without any, the shipped ones."""
+    """Validate price files; without any, those that ./tollway.yaml names, else the shipped ones."""
+    files = files or _own()
     problems = listing.check(files or prices.BUILT_IN, allow_extreme=allow_extreme)
     for warning in () if problems or as_json else listing.warnings(files):
         click.echo(f"warning: {warning}", err=True)
@@ -119,6 +124,14 @@ def config_group() -> None:
 def schema() -> None:
     """JSON Schema of tollway.yaml, for editors."""
     print_json(File.model_json_schema())
+
+
+def _own() -> tuple[Path, ...]:
+    """Price files of this folder's tollway.yaml."""
+    try:
+        return at_hand(None).prices
+    except (BadFile, SettingsError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _load(files: tuple[Path, ...], *, built_in: bool = True) -> prices.PriceBook:

@@ -39,7 +39,7 @@ class Remote:
         except ValueError:
             raise click.ClickException(f"{self.url} answered {answer.status_code}, and not as a Tollway gateway does") from None
         if answer.status_code >= 400:
-            raise click.ClickException(_message(body) or f"{self.url}{path} answered {answer.status_code}")
+            raise _error(answer.status_code, _message(body) or f"{self.url}{path} answered {answer.status_code}")
         return body
 
     def lines(self, method: str, path: str, **how: Any) -> Iterator[Any]:
@@ -48,11 +48,17 @@ class Remote:
         try:
             with httpx.stream(method, self.url + path, headers=headers, timeout=600.0, trust_env=False, **how) as answer:
                 if answer.status_code >= 400:
-                    raise click.ClickException(_refusal(answer.read()) or f"{self.url}{path} answered {answer.status_code}")
+                    told = _refusal(answer.read()) or f"{self.url}{path} answered {answer.status_code}"
+                    raise _error(answer.status_code, told)
                 for line in answer.iter_lines():
                     yield json.loads(line)
         except (httpx.HTTPError, ValueError) as error:
             raise click.ClickException(f"{self.url}{path} broke off ({type(error).__name__}); run it again") from error
+
+
+def _error(status: int, message: str) -> click.ClickException:
+    """What the gateway could make nothing of was wrong use of the command."""
+    return click.UsageError(message) if status == 400 else click.ClickException(message)
 
 
 def _refusal(body: bytes) -> str | None:

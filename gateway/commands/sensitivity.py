@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -21,6 +21,7 @@ from router_policies.problems import BadFile
 from router_policies.turns import Place, Turns
 from router_policies.waiting import PERSON_S, PROGRAM_S, Measured, Model, Seen
 
+F = TypeVar("F", bound=Callable[..., Any])
 _CHOSEN = "(client's word)"
 _WAITS = frozenset({"interactive"})
 _WORKS = frozenset({"agent", "batch"})
@@ -31,15 +32,24 @@ def group() -> None:
     """Latency sensitivity: which calls somebody waits for."""
 
 
+def _place(command: F) -> F:
+    """Where the ledger and the model lie."""
+    config = click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="settings; default: ./tollway.yaml")
+    data = click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="data folder; wins over the settings")
+    return config(data(command))
+
+
 @group.command()
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), default="tollway.yaml", show_default=True)
+@_place
 @click.option("--from", "since", callback=day, metavar="DAY", help="first day of the ledger, UTC")
 @click.option("--to", "until", callback=day, metavar="DAY", help="last day, included")
 @click.option(
     "--held-out", default=2, show_default=True, type=click.IntRange(0, 60), help="last days that it is only measured on"
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def train(config: Path, since: str | None, until: str | None, held_out: int, as_json: bool) -> None:
+def train(
+    config: Path | None, data: Path | None, since: str | None, until: str | None, held_out: int, as_json: bool
+) -> None:
     """Train the model that names a class where neither client nor rule does.
 
     A call counts as waited for if the next turn of its conversation came after the time that a person takes, or if its
@@ -48,7 +58,7 @@ def train(config: Path, since: str | None, until: str | None, held_out: int, as_
     the days held out.
     """
     try:
-        settings = settings_.load(config, secrets=False)
+        settings = settings_.at_hand(config, data)
         reports = connect(settings.database_url)
         try:
             calls = list(labelled(pages(reports, part_of(since, until))))
@@ -69,12 +79,12 @@ def train(config: Path, since: str | None, until: str | None, held_out: int, as_
 
 
 @group.command()
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), default="tollway.yaml", show_default=True)
+@_place
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show(config: Path, as_json: bool) -> None:
+def show(config: Path | None, data: Path | None, as_json: bool) -> None:
     """What the model has learnt, and how well it tells."""
     try:
-        model = waiting.load(settings_.load(config, secrets=False).data / "sensitivity.json")
+        model = waiting.load(settings_.at_hand(config, data).data / "sensitivity.json")
     except (BadFile, settings_.SettingsError, waiting.BadModel) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -89,7 +99,7 @@ def labelled(entries: Iterable[Entry]) -> Iterator[Seen]:
     for entry in entries:
         if entry.kind != "attempt":
             continue
-        place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model)
+        place = place_of(entry.team, entry.key_id, entry.run, entry.client, entry.model, entry.session)
         if entry.attempt == 1:
             gap_s = turns.gap_s(place, entry.at_us / 1e6, entry.tokens.input_total)
             if (before := open_.get(place)) is not None:

@@ -27,6 +27,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project: str | None = None
     key_id: str
     client: str = ""
+    session: str | None = None
+    """The conversation: a digest of how it begins, the same in all its turns."""
     run: str | None = None
     parent_run: str | None = None
     subgoal: str | None = None
@@ -64,6 +66,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cost_nanos: int | None = None
     """None: the price is not known, which is not the same as free."""
+    held_nanos: int | None = None
+    """What budgets count an attempt at whose cost is not known: its hold. On the correction that tells the cost: what it takes
+    the place of."""
     uncached_cost_nanos: int | None = None
     """What the attempt would have cost had every prompt token been computed afresh."""
     price_rows: tuple[str, ...] = ()

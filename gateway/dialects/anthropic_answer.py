@@ -82,9 +82,6 @@ class decoder:
             case "tool_use":
                 self._tools += 1
                 yield ToolStart(self._tools - 1, block.get("id") or "", block.get("name") or "")
-                block["whole"] = bool(block.get("input"))
-                if block["whole"]:
-                    yield ToolDelta(self._tools - 1, orjson.dumps(block["input"]).decode())
             case "text" if block.get("text"):
                 yield TextDelta(block["text"])
             case "redacted_thinking":
@@ -94,8 +91,8 @@ class decoder:
         match delta.get("type"):
             case "text_delta":
                 yield TextDelta(delta.get("text") or "")
-            case "input_json_delta" if delta.get("partial_json"):
-                self._block["whole"] = True
+            case "input_json_delta" if delta.get("partial_json") and self._block.get("type") == "tool_use":
+                self._block["told"] = True
                 yield ToolDelta(self._tools - 1, delta["partial_json"])
             case "thinking_delta":
                 self._block["thinking"] = self._block.get("thinking", "") + (delta.get("thinking") or "")
@@ -105,8 +102,8 @@ class decoder:
 
     def _close(self) -> Iterator[Event]:
         block, self._block = self._block, {}
-        if block.get("type") == "tool_use" and not block["whole"]:
-            yield ToolDelta(self._tools - 1, "{}")    # no arguments at all: other clients would parse an empty text
+        if block.get("type") == "tool_use" and "told" not in block:     # other clients would parse an empty text
+            yield ToolDelta(self._tools - 1, orjson.dumps(block.get("input") or {}).decode())
         if block.get("type") == "thinking" and block.get("signature"):
             yield ThinkingDelta(raw=block)
 

@@ -7,7 +7,7 @@ The finish reason follows from what was sent, since a tool call labelled `stop` 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -45,6 +45,7 @@ class decoder:
         self._raw: dict[str, Any] | None = None
         self._calls: dict[Any, tuple[int, str]] = {}
         self._unnamed: dict[Any, str] = {}
+        self._own: set[str] = set()
         self._made = 0
         self._id = ""
 
@@ -77,15 +78,21 @@ class decoder:
     def _call(self, key: Any, call: Mapping[str, Any]) -> Iterator[Event]:
         function, name = counts.part(call, "function"), call.get("id") or ""
         known = self._calls.get(key)
-        if known is None or (name and known[1] and name != known[1]):
+        if known is None or (name and name != known[1] and (known[1] not in self._own or function.get("name"))):
             self._unnamed[key] = name or self._unnamed.get(key, "")
             if not function.get("name"):
                 return
-            known = (self._made, self._unnamed.pop(key) or f"call_{self._id[-16:]}_{self._made}")
+            known = (self._made, self._unnamed.pop(key) or self._named())
             self._calls[key], self._made = known, self._made + 1
             yield ToolStart(*known, function["name"])
         if arguments := function.get("arguments"):
             yield ToolDelta(known[0], arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode())
+
+    def _named(self) -> str:
+        """A name of ours, which stays even if the backend's own comes with a later fragment: the client has it already."""
+        name = f"call_{self._id[-16:]}_{self._made}"
+        self._own.add(name)
+        return name
 
 
 def said(message: Mapping[str, Any]) -> Iterator[Event]:
@@ -94,11 +101,22 @@ def said(message: Mapping[str, Any]) -> Iterator[Event]:
         yield ThinkingDelta(str(reasoning))
     content = message.get("content")
     if isinstance(content, list):    # Mistral: typed pieces
-        content = "".join(str(each.get("text") or "") for each in content if isinstance(each, dict))
+        if thought := _texts(each.get("thinking") for each in content if isinstance(each, dict)):
+            yield ThinkingDelta(thought)
+        content = _texts(content)
     if content:
         yield TextDelta(content)
     if refusal := message.get("refusal"):
         yield RefusalDelta(refusal)
+
+
+def _texts(pieces: object) -> str:
+    """The text of typed pieces, or of lists of them."""
+    if isinstance(pieces, str):
+        return pieces
+    if isinstance(pieces, Mapping):
+        return str(pieces.get("text") or "")
+    return "".join(map(_texts, pieces)) if isinstance(pieces, Iterable) else ""
 
 
 def events(document: Mapping[str, Any]) -> list[Event]:

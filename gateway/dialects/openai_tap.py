@@ -13,7 +13,7 @@ import orjson
 from gateway.core.events import FinishReason
 from gateway.dialects import counts, openai_usage, splice
 from gateway.dialects.sse import Frame, Malformed, frame, parse
-from gateway.dialects.watch import Seen, Verdict
+from gateway.dialects.watch import Seen, Verdict, loads
 
 FINISH: dict[str, FinishReason] = {
     "stop": "stop", "length": "length", "tool_calls": "tool_use", "function_call": "tool_use",
@@ -129,7 +129,7 @@ def tier(document: Mapping[str, Any], raw: Mapping[str, Any] | None) -> str | No
 
 def load(found: Frame) -> dict[str, Any]:
     try:
-        document = orjson.loads(found.data)
+        document = loads(found.data)
     except orjson.JSONDecodeError:
         raise Malformed("The backend sent an event that is not JSON.") from None
     if not isinstance(document, dict):

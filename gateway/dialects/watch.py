@@ -1,6 +1,7 @@
 """What is noted of an answer as it goes by, whichever road it takes."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ from gateway.dialects import counts
 from gateway.dialects.sse import ODD, Malformed
 
 Usage = Callable[[Mapping[str, Any]], TokenUsage]
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.S
+)
+"""A whole pair, half of one, or any other escape."""
 _KEPT_MOST, _AT_ONCE = 1 << 20, 1 << 16
 
 
@@ -123,9 +128,22 @@ class Kept:
 def document_of(body: bytes) -> dict[str, Any]:
     """A whole answer, decoded. Raises Malformed."""
     try:
-        document = orjson.loads(body)
+        document = loads(body)
     except orjson.JSONDecodeError:
         raise Malformed("The backend's answer is not JSON.") from None
     if not isinstance(document, dict):
         raise Malformed("The backend's answer is not a JSON object.")
     return document
+
+
+def loads(data: bytes) -> Any:
+    """JSON of a backend's. Half a character in it, which backends send that cut a text between two UTF-16 units, is replaced.
+
+    Raises `orjson.JSONDecodeError`.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if not _ESCAPES.search(data):
+            raise
+        return orjson.loads(_ESCAPES.sub(lambda found: rb"\ufffd" if found[1] else found[0], data))

@@ -49,6 +49,6 @@ class Traffic:
             self.lengths.saw(team, model, class_name, output_tokens, time.monotonic())
 
 
-def place_of(team: str, key_id: str, run: str | None, client: str, model: str) -> Place:
+def place_of(team: str, key_id: str, run: str | None, client: str, model: str, session: str | None) -> Place:
     """See `Turns`."""
-    return team, key_id, run or "", client, model
+    return team, key_id, run or "", client, model, session or ""

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import case, func, or_, select
 
 from gateway.ledger import Entry
+from gateway.ledger.measures import IS_ATTEMPT, UNPRICED
 from gateway.ledger.reader import Reader
 from gateway.ledger.slices import Slice
 from gateway.ledger.tables import LEDGER, entry_of
@@ -16,17 +17,20 @@ _IDS = 400
 
 
 def spent(reader: Reader, part: Slice, without: Sequence[str]) -> int:
-    """Nano-dollars of a slice's entries; attempts named in `without`, and corrections of them, are left out."""
+    """Nano-dollars of a slice's entries, what was held where a cost is not known; attempts named in `without`, and corrections
+    of them, are left out."""
     query = part.apply(select(func.sum(C.cost_nanos).label("nanos")))
+    held = part.apply(select(func.sum(C.held_nanos).label("nanos"))).where(C.held_nanos.is_not(None), UNPRICED)
     for some in _batches(without):
+        held = held.where(C.id.not_in(some))
         query = query.where(C.id.not_in(some), or_(C.corrects.is_(None), C.corrects.not_in(some)))
-    return int(reader.read(query)[0][0]["nanos"] or 0)
+    return sum(int(reader.read(sums)[0][0]["nanos"] or 0) for sums in (query, held))
 
 
 def spent_each(reader: Reader, part: Slice) -> dict[str, int]:
-    """Nano-dollars of each attempt of a slice, as far as costs are known."""
-    id = func.coalesce(C.corrects, C.id).label("attempt_id")
-    query = part.apply(select(id, func.sum(C.cost_nanos).label("nanos"))).group_by(id)
+    """Nano-dollars of each attempt of a slice; what was held where a cost is not known."""
+    id, held = func.coalesce(C.corrects, C.id).label("attempt_id"), case((IS_ATTEMPT, C.held_nanos))
+    query = part.apply(select(id, func.coalesce(func.sum(C.cost_nanos), func.max(held)).label("nanos"))).group_by(id)
     return {row["attempt_id"]: int(row["nanos"]) for row in reader.read(query)[0] if row["nanos"] is not None}
 
 

@@ -24,8 +24,9 @@ C = LEDGER.c
 _later = LEDGER.alias("later")
 
 IS_ATTEMPT = C.kind == "attempt"
-_PREDICTED = and_(IS_ATTEMPT, C.predicted_read_tokens > 0)
-_UNPRICED = and_(
+_PREDICTED = and_(IS_ATTEMPT, C.predicted_read_tokens > 0, C.tokens_from != "none")
+"""One that was refused or broke off before its prompt was read has looked into no cache."""
+UNPRICED = and_(
     IS_ATTEMPT, C.cost_nanos.is_(None), ~exists().where(and_(_later.c.corrects == C.id, _later.c.cost_nanos.is_not(None)))
 )
 
@@ -78,7 +79,7 @@ def sums_of(figures: Mapping[str, ColumnElement[Any]]) -> dict[str, ColumnElemen
 
 MEASURES: Mapping[str, ColumnElement[Any]] = sums_of(PER_ENTRY) | {
     "calls": func.count(distinct(case((IS_ATTEMPT, C.call_id)))),
-    "unpriced": func.coalesce(func.sum(_flag(_UNPRICED)), 0),
+    "unpriced": func.coalesce(func.sum(_flag(UNPRICED)), 0),
 }
 
 

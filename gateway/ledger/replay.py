@@ -29,8 +29,8 @@ def calls(entries: Iterable[Entry]) -> Iterator[Recorded]:
         chosen = any(f"({word}" in entry.reason for word in _CHOSEN)
         yield Recorded(
             (entry.at_us - start) / 1e6, max(tokens.input_total, 1), max(tokens.output or 0, 1), entry.team, entry.model,
-            session=entry.run or entry.key_id, wished_class=entry.latency_class if chosen else None, stream=entry.stream,
-            client=entry.client, path=_PATHS.get(entry.dialect, ""), tags=entry.tags,
+            session=entry.session or entry.run or entry.key_id, wished_class=entry.latency_class if chosen else None,
+            stream=entry.stream, client=entry.client, path=_PATHS.get(entry.dialect, ""), tags=entry.tags,
             cached={entry.backend: tokens.cache_read} if tokens.cache_read else {},
         )  # fmt: skip
 

@@ -97,7 +97,7 @@ class Reports:
     def savings(self, part: Slice | None = None, most: int = held_out.MAX_ENTRIES) -> list[Saving]:
         """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
         part = part or Slice()
-        found = latest.spans(self._reader, part, most)
+        found = latest.spans(self._reader, part, most, held_out.LOOKED * most)
         return held_out.savings(self._reader.read(held_out.query(part, most, found.where))[0])
 
     def latency(
@@ -166,11 +166,12 @@ class Reports:
         return {"rows": [{"key": row.key[0], **_brief(row)} for row in rows], "total": _brief(sums.total)}
 
     def spent(self, part: Slice, without: Sequence[str] = ()) -> int:
-        """Nano-dollars of a slice's entries; attempts named in `without`, and corrections of them, are left out."""
+        """Nano-dollars of a slice's entries, what was held where a cost is not known; attempts named in `without`, and their
+        corrections, are left out."""
         return booked.spent(self._reader, part, without)
 
     def spent_each(self, part: Slice) -> dict[str, int]:
-        """Nano-dollars of each attempt of a slice, corrections included, as far as costs are known."""
+        """Nano-dollars of each attempt of a slice, corrections included; what was held where a cost is not known."""
         return booked.spent_each(self._reader, part)
 
     def costs(self, attempt_ids: Sequence[str]) -> dict[str, int | None]:

@@ -18,7 +18,7 @@ from sqlmodel import Field, SQLModel
 from gateway.core.usage import WRITE_TTLS, TokenUsage
 from gateway.ledger import Entry
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest of `migrations/versions`, as this program's tables are."""
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
@@ -42,6 +42,10 @@ class LedgerRow(Tables, table=True):
             sqlite_where=text("parent_run IS NOT NULL"), postgresql_where=text("parent_run IS NOT NULL"),
         ),
         Index("ledger_missed_at", "at_us", sqlite_where=text("miss IS NOT NULL"), postgresql_where=text("miss IS NOT NULL")),
+        Index(
+            "ledger_held", "team", "at_us",
+            sqlite_where=text("held_nanos IS NOT NULL"), postgresql_where=text("held_nanos IS NOT NULL"),
+        ),
     )  # fmt: skip
 
     id: str = Field(primary_key=True)
@@ -55,6 +59,7 @@ class LedgerRow(Tables, table=True):
     project: str | None
     key_id: str
     client: str
+    session: str | None = Field(default=None)
     run: str | None = Field(index=True)
     parent_run: str | None
     subgoal: str | None
@@ -96,6 +101,7 @@ class LedgerRow(Tables, table=True):
     miss: dict[str, Any] | None = Field(sa_type=cast(Any, Json))
 
     cost_nanos: int | None = Field(sa_type=BigInteger)
+    held_nanos: int | None = Field(default=None, sa_type=BigInteger)
     uncached_cost_nanos: int | None = Field(sa_type=BigInteger)
     price_rows: list[Any] = Field(sa_type=cast(Any, Json))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
 from itertools import permutations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gateway.reconcile.gaps import Cell, Join, Where
 from gateway.reconcile.lines import INPUT
@@ -37,6 +37,21 @@ _NEAR = Fraction(1, 1_000)
 _MORE_INPUT, _MORE_OUTPUT = 0.3, 4
 """How far a bill may be above an estimate: a tokenizer errs by less, an answer may have gone on after the hang-up."""
 _MORE_EACH = 2_000
+
+
+class Why(NamedTuple):
+    """What is said of a gap."""
+
+    cause: Cause
+    note: str = ""
+
+
+class Spot(NamedTuple):
+    """One class of tokens at one place of a day, key and model: where a gap can be."""
+
+    where: Where
+    place: Place
+    kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,33 +110,33 @@ class _Rules:
                 small = {kind: cell for kind, cell in off.items() if abs(cell.rate_nanos) <= self._step(cell)}
                 large = {kind: cell for kind, cell in off.items() if kind not in small}
                 for kind, cell in small.items():
-                    yield _priced("rounding", where, place, kind, cell)
+                    yield _priced(Why("rounding"), Spot(where, place, kind), cell)
                 if large:
-                    cause, note = self._rate_cause(where, place, large)
+                    why = self._rate_cause(where, place, large)
                     for kind, cell in large.items():
-                        yield _priced("unknown" if kind == "other" else cause, where, place, kind, cell, note)
+                        yield _priced(why._replace(cause="unknown") if kind == "other" else why, Spot(where, place, kind), cell)
 
     def _step(self, cell: Cell) -> int:
         """How far rounding can go: half a step for each line, and little for each call."""
         calls = min(cell.calls * _MICRO, round(cell.booked_nanos * _SMALL))
         return (cell.lines * self.unit_nanos) // 2 + calls + cell.calls + 1
 
-    def _rate_cause(self, where: Where, place: Place, cells: dict[str, Cell]) -> tuple[Cause, str]:
+    def _rate_cause(self, where: Where, place: Place, cells: dict[str, Cell]) -> Why:
         rates = {kind: cell.rates for kind, cell in cells.items() if kind != "other"}
         ratios = [billed / booked for billed, booked in rates.values() if billed and booked]
         if not ratios or len(ratios) < len(rates):
-            return "price_row", "booked without a price"
+            return Why("price_row", "booked without a price")
         if "region" not in self.grid.splits:
             for factor, region in self.rates.factors().items():
                 if any(all(_near(ratio, wanted) for ratio in ratios) for wanted in (factor, 1 / factor)):
-                    return "region", f"x{float(ratios[0]):.4g}, as {region}"
+                    return Why("region", f"x{float(ratios[0]):.4g}, as {region}")
         if "tier" not in self.grid.splits:
             for tier in self.rates.tiers(where.model):
                 there = Place(tier, place.region)
                 theirs = {kind: self.rates.nanos(where.day, where.model, there, kind) for kind in rates}
                 if all(_near(billed, theirs[kind]) for kind, (billed, _) in rates.items()):
-                    return _tier_cause(tier), f"at the rates of tier {tier}"
-        return "price_row", f"x{float(min(ratios)):.4g} to x{float(max(ratios)):.4g}"
+                    return Why(_tier_cause(tier), f"at the rates of tier {tier}")
+        return Why("price_row", f"x{float(min(ratios)):.4g} to x{float(max(ratios)):.4g}")
 
     # Tokens that turn up elsewhere.
 
@@ -131,7 +146,7 @@ class _Rules:
                 written = [kind for kind in row if kind.startswith("write_")]
                 for fewer, more in permutations(written, 2):
                     if moved := _movable(row[fewer], row[more]):
-                        yield _move("ttl_split", where, place, more, moved, row[fewer], row[more], f"from {fewer}")
+                        yield _move(Why("ttl_split", f"from {fewer}"), Spot(where, place, more), moved, row[fewer], row[more])
 
     def moved_places(self) -> Iterator[Finding]:
         """First to places that this key and model never asked for: all that was billed there came from somewhere else, even if
@@ -156,7 +171,8 @@ class _Rules:
                 block[source][kind] = Cell(gap_rate=self.rates.nanos(where.day, where.model, source, kind))
             if kind in block[source]:
                 pairs.append((kind, block[source][kind], cell))
-        yield from _together(_place_cause(source, target), where, target, pairs, f"from {_name(source)}", whole=whole)
+        why = Why(_place_cause(source, target), f"from {_name(source)}")
+        yield from _together(why, where, target, pairs, whole=whole)
 
     def moved_days(self) -> Iterator[Finding]:
         for where, block in self.grid.blocks.items():
@@ -164,7 +180,7 @@ class _Rules:
                 beside = where._replace(day=(date.fromisoformat(where.day) + timedelta(days=days)).isoformat())
                 for place, row in self.grid.blocks.get(beside, {}).items():
                     pairs = [(kind, block[place][kind], row[kind]) for kind in row if kind in block.get(place, {})]
-                    yield from _together("day", beside, place, pairs, f"from {where.day}")
+                    yield from _together(Why("day", f"from {where.day}"), beside, place, pairs)
 
     # Tokens of one side only.
 
@@ -176,7 +192,7 @@ class _Rules:
             in_reach = -into <= more_in <= into * _MORE_INPUT + 16 * calls
             if in_reach and -out <= more_out <= out * _MORE_OUTPUT + _MORE_EACH * calls:
                 for kind, cell in row.items():
-                    yield _taken("cut_stream", where, place, kind, cell, f"{calls} attempts were estimated")
+                    yield _taken(Why("cut_stream", f"{calls} attempts were estimated"), Spot(where, place, kind), cell)
 
     def bypassed(self) -> Iterator[Finding]:
         for where, block in self.grid.blocks.items():
@@ -187,13 +203,14 @@ class _Rules:
                 if into > 0 and (out > 0 or no_output):
                     for kind, cell in row.items():
                         if cell.gap > 0:
-                            yield _taken("bypassed", where, place, kind, cell, "the ledger has no such calls")
+                            yield _taken(Why("bypassed", "the ledger has no such calls"), Spot(where, place, kind), cell)
 
     def rest(self) -> Iterator[Finding]:
         for where, place, kind, cell in self.grid.cells():
             worth = abs(round(cell.gap * (cell.gap_rate or 0)))
             cause: Cause = "rounding" if cell.implied and worth <= self._step(cell) else "unknown"
-            yield _taken(cause, where, place, kind, cell, "billed, not booked" if cell.gap > 0 else "booked, not billed")
+            why = Why(cause, "billed, not booked" if cell.gap > 0 else "booked, not billed")
+            yield _taken(why, Spot(where, place, kind), cell)
 
 
 def _place_cause(source: Place, target: Place) -> Cause:
@@ -207,7 +224,7 @@ def _tier_cause(tier: str | None) -> Cause:
 
 
 def _together(
-    cause: Cause, where: Where, place: Place, pairs: Sequence[tuple[str, Cell, Cell]], note: str, *, whole: bool = False
+    why: Why, where: Where, place: Place, pairs: Sequence[tuple[str, Cell, Cell]], *, whole: bool = False
 ) -> Iterator[Finding]:
     """Moves of whole calls: with input goes output, if the model has any. `whole`: all that the target has too much."""
     moved = {kind: max(0, target.gap) if whole else _movable(source, target) for kind, source, target in pairs}
@@ -215,7 +232,7 @@ def _together(
     if any(moved.get(kind) for kind in INPUT) and (moved.get("output") or not talks):
         for kind, source, target in pairs:
             if moved[kind]:
-                yield _move(cause, where, place, kind, moved[kind], source, target, note)
+                yield _move(why, Spot(where, place, kind), moved[kind], source, target)
 
 
 def _distance(places: tuple[Place, Place]) -> int:
@@ -232,25 +249,30 @@ def _movable(source: Cell, target: Cell) -> int:
     return min(-source.gap, target.gap) if source.gap < 0 < target.gap else 0
 
 
-def _move(
-    cause: Cause, where: Where, place: Place, kind: str, tokens: int, source: Cell, target: Cell, note: str
-) -> Finding:
+def _move(why: Why, spot: Spot, tokens: int, source: Cell, target: Cell) -> Finding:
+    """So many tokens of the target's gap are the source's; `spot` is the target's."""
     known = source.gap_rate is not None and target.gap_rate is not None
     nanos = round(tokens * ((target.gap_rate or 0) - (source.gap_rate or 0))) if known else None
     source.gap += tokens
     target.gap -= tokens
-    return Finding(cause=cause, where=where, place=place, kind=kind, tokens=tokens, nanos=nanos, note=note)
+    return _finding(why, spot, tokens, nanos)
 
 
-def _taken(cause: Cause, where: Where, place: Place, kind: str, cell: Cell, note: str) -> Finding:
+def _taken(why: Why, spot: Spot, cell: Cell) -> Finding:
     tokens, cell.gap = cell.gap, 0
     nanos = None if cell.gap_rate is None else round(tokens * cell.gap_rate)
-    return Finding(cause=cause, where=where, place=place, kind=kind, tokens=tokens, nanos=nanos, note=note)
+    return _finding(why, spot, tokens, nanos)
 
 
-def _priced(cause: Cause, where: Where, place: Place, kind: str, cell: Cell, note: str = "") -> Finding:
+def _priced(why: Why, spot: Spot, cell: Cell) -> Finding:
     nanos, cell.rate_nanos = cell.rate_nanos, 0
-    return Finding(cause=cause, where=where, place=place, kind=kind, nanos=nanos, note=note)
+    return _finding(why, spot, 0, nanos)
+
+
+def _finding(why: Why, spot: Spot, tokens: int, nanos: int | None) -> Finding:
+    return Finding(
+        cause=why.cause, where=spot.where, place=spot.place, kind=spot.kind, tokens=tokens, nanos=nanos, note=why.note,
+    )  # fmt: skip
 
 
 def _near(a: Fraction | None, b: Fraction | None) -> bool:

@@ -19,9 +19,9 @@ from typing import Any
 
 from gateway.budgets import Account, BudgetRule, Payer, Refused, Spent, StoreAway
 from gateway.budgets.redis import RedisBudgets
-from gateway.redis_link import Link, address
+from gateway.redis_link import TIMEOUT_S, Link, address
 
-_OPENING_S = 4.0
+OPENING_S = 4.0
 
 
 def accounts(limit: int) -> list[Account]:
@@ -46,7 +46,7 @@ class Replica:
         self.began = time.perf_counter()
         self.out = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.accounts = accounts(how["limit"])
-        link = Link(address(how["url"]), timeout_s=how.get("timeout_s", 0.25))
+        link = Link(address(how["url"]), timeout_s=how.get("timeout_s", TIMEOUT_S))
         self.budgets = RedisBudgets(link, self.name, org=how["org"], past=self.past, costs=self.costs)
 
     async def past(self, account: Account, starts_us: int | None, recent_us: int | None, without: Sequence[str]) -> Spent:
@@ -86,7 +86,7 @@ class Replica:
             self.counts["away"] += 1
             return
         finally:
-            if began - self.began > _OPENING_S:     # a store that is empty opens after two seconds
+            if began - self.began > OPENING_S:     # a store that is empty opens after two seconds
                 self.waits_ms.append((time.perf_counter() - began) * 1e3)
         await asyncio.sleep(0.002)
         if self.chance.random() < self.how.get("abandon", 0.05):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.budgets.replica import entries
+from tests.budgets.replica import OPENING_S, entries
 from tests.redis_server import Server
 from tests.upstream import until
 
@@ -131,11 +131,12 @@ def test_what_was_killed_leaves_nothing_reserved(bench: Any) -> None:
 def test_a_store_that_goes_away_costs_calls_nothing(bench: Any, server: Server, what: str) -> None:
     """C5: calls inside leases go on, and when the store is back it says what the ledger says."""
     away_s = max(1.0, LONG_S / 2)
-    two = bench(limit=10**9, tasks=10, seconds=7.0 + away_s, pause_s=0.1, abandon=0.0)
+    two = bench(limit=10**9, tasks=10, seconds=12.0 + away_s, pause_s=0.1, abandon=0.0)
     for _ in range(2):
         two.start()
     until(lambda: len(entries(two.ledger)) > 200, "calls to be answered", 90)
     until(lambda: two.leases() >= 4, "leases to be drawn", 60)
+    time.sleep(OPENING_S)       # what a hold waits is noted from then on
     seen = len(entries(two.ledger))
     if what == "FLUSHALL":
         server.say("FLUSHALL")

@@ -38,6 +38,18 @@ def test_the_shipped_files_are_good() -> None:
     assert run("check") == (0, "all good\n")
 
 
+def test_without_files_those_of_the_settings_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the gateway itself will read them."""
+    (tmp_path / "tollway.yaml").write_text("backends: {}\nprices: [mine.toml]\n")
+    (tmp_path / "mine.toml").write_text(NEW)
+    monkeypatch.chdir(tmp_path)
+    shown = run("show", "openai/gpt-5.5", "--at", "2026-12-24", "--json")
+    assert "mine:openai/gpt-5.5@2026-12-24" in {row["id"] for row in json.loads(shown[1])}
+    assert run("check") == (0, "all good\n")
+    (tmp_path / "mine.toml").write_text(NEW.replace("cached", "cachd"))
+    assert (run("check")[0], run("show", "openai/gpt-5.5")[0]) == (1, 1)
+
+
 def test_a_slip_is_told(tmp_path: Path) -> None:
     """The nearest known column is named."""
     (tmp_path / "mine.toml").write_text(NEW.replace("cached", "cachd"))

@@ -25,6 +25,7 @@ def next_turn(gap_s, tokens=2_000, **given):
     pytest.param(next_turn(5_000.0), None, id="who comes back after hours did not wait"),
     pytest.param(next_turn(0.05, tokens=10), None, id="another conversation says nothing"),
     pytest.param(next_turn(0.05, client="other"), None, id="nor does another client"),
+    pytest.param(next_turn(0.05, session="another"), None, id="nor another person of the same app and key"),
 ])
 def test_what_comes_next_tells_who_waited(after, waited):
     """From the end of the answer to the next turn of the same conversation."""
@@ -65,8 +66,10 @@ def test_the_gateway_and_the_training_see_the_same(tmp_path, upstream):
     with Gateway(tmp_path, {"backends": {"b": backend(site)}}, {"plain": PLAIN}) as gateway:
         services = gateway.asgi.services
         services.learnt = lambda policy, ask: seen.append(ask)
-        for text, headers in (("a", {}), ("a longer one", {}), ("in a run", {"x-tollway-run": "r1"})):
-            assert gateway.chat(chat_body(site.model, text * 40), headers=headers).status_code == 200
+        for turns, headers in ((1, {}), (2, {}), (1, {"x-tollway-run": "r1"})):
+            asked = {"role": "user", "content": "a text " * 20}
+            messages = [asked, *[{"role": "assistant", "content": "Hello there."}, asked] * (turns - 1)]
+            assert gateway.chat(chat_body(site.model, messages=messages), headers=headers).status_code == 200
         gateway.booked(site, 3)
         entries = services.reports.entries(Slice(), 10, (0, ""))
     live = {Seen(ask.team, ask.hour * 3600.0, ask.stream, ask.client, 0, ask.in_run, ask.gap_s) for ask in seen}

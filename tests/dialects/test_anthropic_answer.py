@@ -45,6 +45,28 @@ def test_frames_become_events() -> None:
     assert used[-1].usage.cache_write == {"5m": 1800, "1h": 0}
 
 
+def block(start: dict[str, Any], *parts: str) -> bytes:
+    """One block of a stream, filled by `input_json_delta`."""
+    deltas = [{"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": part}} for part in parts]
+    frames = [{"type": "content_block_start", "index": 0, "content_block": start}, *deltas, {"type": "content_block_stop", "index": 0}]
+    return b"".join(sse.frame(orjson.dumps(each)) for each in frames)
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use"])
+def test_what_the_provider_calls_itself_is_no_call_of_ours(kind: str) -> None:
+    """Its arguments belong to no tool of the client's, neither to one before it nor to none."""
+    theirs, ours = {"type": kind, "id": "s", "name": "web_search", "input": {}}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    assert decoded(block(theirs, '{"query"', ':"x"}')) == []
+    assert decoded(block(ours, "{}") + block(theirs, '{"query":"x"}')) == [ToolStart(0, "t", "f"), ToolDelta(0, "{}")]
+
+
+@pytest.mark.parametrize(("start", "parts", "arguments"), [({"a": 1}, (), ['{"a":1}']), ({"a": 1}, ('{"a"', ":1}"), ['{"a"', ":1}"]), ({}, ("",), ["{}"])])
+def test_arguments_stand_once(start: dict[str, Any], parts: tuple[str, ...], arguments: list[str]) -> None:
+    """Whether they come with the block's start, in pieces, both or not at all."""
+    found = decoded(block({"type": "tool_use", "id": "t", "name": "f", "input": start}, *parts))
+    assert found == [ToolStart(0, "t", "f"), *[ToolDelta(0, text) for text in arguments]]
+
+
 def test_an_error_event() -> None:
     """It has the message and its type."""
     assert anthropic_answer.decoder()(Frame(b"", "error", b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}')) == [Failed("busy", "overloaded_error")]

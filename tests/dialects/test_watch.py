@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.core.usage import TokenUsage
 from gateway.dialects.sse import Malformed
-from gateway.dialects.watch import Kept, Seen, document_of
+from gateway.dialects.watch import Kept, Seen, document_of, loads
 
 
 def test_kept_frames_are_read_only_when_asked() -> None:
@@ -46,3 +48,18 @@ def test_document_of(raw: bytes) -> None:
     """Only an object is an answer."""
     with pytest.raises(Malformed):
         document_of(raw)
+
+
+@pytest.mark.parametrize(("raw", "value"), [
+    (rb'{"a": "\ud83d"}', {"a": "\ufffd"}), (rb'["\ud83d\ude00", "x\uDE00"]', ["\U0001f600", "x\ufffd"]),
+    (rb'["\\ud83d", "\ud83d"]', ["\\ud83d", "\ufffd"]), (rb'["\ud83d\n"]', ["\ufffd\n"]),
+])  # fmt: skip
+def test_half_a_character_does_not_cost_the_answer(raw: bytes, value: Any) -> None:
+    """Backends send it that cut a text between two UTF-16 units; whole pairs and texts that only look like one stay."""
+    assert loads(raw) == value
+
+
+@pytest.mark.parametrize("raw", [b"{", rb'{"a": "\ud83d"', b"\\", rb'{"a":\ud800}'])
+def test_what_is_no_json_stays_so(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        loads(raw)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.build import PLAIN, Process, backend, chat_answer, chat_body
+from tests.build import PLAIN, PRICES, Process, backend, chat_answer, chat_body, command
 from tests.redis_server import Server
 from tests.upstream import Site, Upstream, until, whole
 
@@ -212,6 +212,38 @@ def test_a_run_that_spends_too_fast_is_slowed_down(start: Start, site: Site) -> 
         answer = process.chat({**body, "n": n})
         assert (answer.status_code, n) == (status, n)
         assert status == 200 or answer.json()["error"]["param"] == "n"
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["one process", "redis"])
+def test_a_cost_that_is_not_known_counts_at_what_was_held(shared: bool, server: Server, site: Site, tmp_path: Path) -> None:
+    """Before a restart and after it, also where the store forgot; once there is a price, what it came to is what counts."""
+    site.says(whole(chat_answer(model="nobody-knows")))
+    lanes = backend(site, models={"plain-model": {"upstream": "nobody-knows"}})
+    config = {"backends": {"up": lanes}} | ({"redis_url": server.url} if shared else {})
+    policy = {**PLAIN, **cap(1), "unpriced": "ceiling", "ceiling_usd_per_mtok": 100}
+    spent = []
+    with Process(tmp_path, config, {"plain": policy}) as process:
+
+        def spend() -> bool:
+            """Whether the store is open and has been told of all."""
+            assert process.chat(chat_body("plain-model", max_tokens=5)).status_code == 200
+            found = budget(process)
+            spent.append(found["spent_nanos"])
+            return found["held_nanos"] == 0
+
+        until(spend, "the store to be open")
+        unknown = len(spent)
+        held, rest = divmod(spent[-1], unknown)
+        assert (rest, held > COST_NANOS) == (0, True)
+        process.kill()
+        server.say("FLUSHALL")
+        (tmp_path / "prices.toml").write_text(PRICES.replace("m-*", "nobody-knows", 1))
+        process.start()
+        until(spend, "the store to be open again")
+        assert spent[-1] == unknown * held + (len(spent) - unknown) * COST_NANOS
+        argv = ["rerate", "--from", "2020-01-01", "--to", "2100-01-01", "--url", process.url, "--key", process.admin_key]
+        assert command(*argv)[0] == 0
+        until(lambda: budget(process)["spent_nanos"] == len(spent) * COST_NANOS, "what they came to to count")
 
 
 def test_an_agent_that_goes_in_circles_is_stopped(start: Start, site: Site) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from gateway.core.money import nanos
 from gateway.ledger.reports import Slice, connect
 from tests.ledger.generate import entry, write
-from tests.ledger.test_reports import at, seed
+from tests.ledger.test_reports import NOON, at, seed
 
 
 def test_what_a_budget_spent_is_the_sum_of_its_window(place: str) -> None:
@@ -35,4 +35,21 @@ def test_what_an_attempt_cost_is_with_its_corrections(place: str) -> None:
         entry(id="b", call_id="c-2", cost_nanos=None), entry(id="d", call_id="c-3", cost_nanos=9),
     ]))  # fmt: skip
     assert report.costs(["a", "b", "d", "e"]) == {"a": 7, "b": None, "d": 9}
+    report.close()
+
+
+def test_budgets_count_what_was_held_until_a_cost_is_known(place: str) -> None:
+    """Unknown is not free, also after a restart; the correction that tells the cost takes its place, whenever it was booked."""
+    unknown = {"cost_nanos": None, "uncached_cost_nanos": None, "held_nanos": 100}
+    entries = [
+        entry(id="a", **unknown), entry(id="b", call_id="c-2", **unknown),
+        entry(id="b-late", call_id="c-2", kind="correction", corrects="b", cost_nanos=7, held_nanos=100, at_us=NOON + 50),
+        entry(id="c", call_id="c-3", cost_nanos=9), entry(id="d", call_id="c-4", cost_nanos=None, uncached_cost_nanos=None),
+    ]
+    report = connect(write(place, entries))
+    assert report.spent(Slice()) == 116
+    assert report.spent(Slice(until_us=NOON + 50)) == 109
+    assert report.spent(Slice(), ["a"]) == 16
+    assert report.spent_each(Slice()) == {"a": 100, "b": 7, "c": 9}
+    assert report.spend().total.cost_nanos == 16            # a report shows what is known
     report.close()

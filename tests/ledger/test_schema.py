@@ -2,24 +2,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import JSON, Connection, insert, inspect, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.ledger.schema import FIRST, MIGRATIONS, REVISION, SchemaError, downgrade, revision, upgrade
-from gateway.ledger.sql import Store, async_url, insert_entries
-from gateway.ledger.tables import AUDIT, KEYS, LEDGER, entry_of
+from gateway.ledger.sql import Store, async_url
+from gateway.ledger.tables import AUDIT, COLUMNS, KEYS, LEDGER, entry_of, values_of
 from tests.ledger.generate import entry
 
 PREVIOUS = Path(__file__).parent / "previous"
 """The tables as the first release made them, statement by statement."""
+NEWER = frozenset({"held_nanos", "session"})
+"""Columns of entries that came after it."""
 
 
 async def run(url: str, *statements: str) -> None:
@@ -28,6 +30,16 @@ async def run(url: str, *statements: str) -> None:
         for statement in statements:
             await connection.execute(text(statement))
     await engine.dispose()
+
+
+async def insert_as_before(store: Store, id: str, *before: str) -> None:
+    """An entry as the first release wrote it, which knew fewer columns."""
+    row = {name: value for name, value in zip(COLUMNS, values_of(entry(id=id)), strict=True) if name not in NEWER}
+    row |= {name: json.loads(row[name]) for name in row if isinstance(LEDGER.c[name].type, JSON) and row[name] is not None}
+    async with store.begin() as connection:
+        for statement in before:
+            await connection.execute(text(statement))
+        await connection.execute(insert(LEDGER).values(row))
 
 
 async def shape(url: str) -> dict[str, Any]:
@@ -82,8 +94,7 @@ async def old(url: str) -> str:
         "INSERT INTO audit VALUES ('a', 5, 'cli', 'key.create', 'k', '{\"team\": \"search\"}')",
     )
     store = Store(url)
-    async with store.begin() as connection:
-        await insert_entries(connection, [entry(id="a-1")])
+    await insert_as_before(store, "a-1")
     await store.close()
     return url
 
@@ -186,30 +197,27 @@ print("alembic" in sys.modules)
 
 async def entries_copied(url: str, count: int) -> None:
     """Fills the ledger with copies of its entry `a-1`."""
-    names = [c.name for c in LEDGER.c]
+    names = [c.name for c in LEDGER.c if c.name not in NEWER]
     copied = ", ".join({"id": "'old-' || n", "at_us": "at_us + n % 997"}.get(name, name) for name in names)
     await run(url, f"INSERT INTO ledger ({', '.join(names)}) SELECT {copied} FROM ledger, generate_series(1, {count}) AS n WHERE id = 'a-1'")
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 async def test_a_big_ledger_is_migrated_while_it_is_written_to(old: str) -> None:
-    """Up and down: no write fails, none waits for the whole of it; entries are numbered by time, new ones after old ones."""
+    """Up and down: no write fails, none waits long for a lock; entries are numbered by time, new ones after old ones."""
     await entries_copied(old, 40_000)
-    store, over, written, waits = Store(old), asyncio.Event(), list[str](), list[float]()
+    store, over, written = Store(old), asyncio.Event(), list[str]()
 
     async def write() -> None:
         """As the release before does, which knows nothing of the number."""
         while not over.is_set():
-            began = time.monotonic()
-            async with store.begin() as connection:
-                await insert_entries(connection, [entry(id=f"new-{len(written)}")])
+            await insert_as_before(store, f"new-{len(written)}", "SET LOCAL lock_timeout = '2s'")
             written.append(f"new-{len(written)}")
-            waits.append(time.monotonic() - began)
             await asyncio.sleep(0.002)
 
-    writing, began = asyncio.ensure_future(write()), time.monotonic()
+    writing = asyncio.ensure_future(write())
     await upgrade(old)
-    took_s, up = time.monotonic() - began, len(written)
+    up = len(written)
     async with store.begin() as connection:
         rows = (await connection.execute(text("SELECT id, seq, at_us FROM ledger ORDER BY seq"))).all()
     await downgrade(old, FIRST)
@@ -227,7 +235,6 @@ async def test_a_big_ledger_is_migrated_while_it_is_written_to(old: str) -> None
     assert late == sorted(late, key=lambda id: int(id.removeprefix("new-")))
     assert again == (40_001 + len(written), 40_001 + len(written))
     assert up > 5
-    assert max(waits) < max(took_s / 2, 1.0)
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -23,5 +23,5 @@ def test_a_row_gives_the_entry_back() -> None:
 def test_money_and_times_are_64_bit_whole_numbers() -> None:
     """SQLite loses zones of datetimes, and floats do not add up."""
     whole = [c.name for c in LEDGER.columns if c.name.endswith(("_us", "_nanos", "_tokens")) or c.name.startswith("write_")]
-    assert len(whole) == 9
+    assert len(whole) == 10
     assert all(isinstance(LEDGER.c[name].type, BigInteger) for name in whole)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from router_policies.files import BadFile, load_folder
@@ -20,3 +22,20 @@ def test_no_mistake_is_told_that_only_follows_from_another(write):
     assert problems(write, "team: a\nclases: {mine: {}}\nrules:\n  - {name: r, when: {stream: true}, class: mine}\n") == [(2, "clases")]
     assert problems(write, "team: a\nclasses: {mine: 3}\ndefault_class: mine\n") == [(2, "classes.mine")]
     assert problems(write, "team: a\nmodels: {allow: [1], aliases: {x: y}}\n") == [(2, "models.allow[0]")]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("team: t\nbudgets:\n  - {name: b, limit_usd: -3, window: month}\n", "f.yaml:3:26: budgets[0].limit_usd: must be at least 0"),
+    ("team: 5\n", "f.yaml:1:7: team: must be text, is a number"),
+    ("team: t\nnormalize: {hold_out: -1}\n", "f.yaml:2:23: normalize.hold_out: must be at least 0.0"),
+    (
+        "team: t\nclasses:\n  interactive: {first_token_deadline: 3000}\n",
+        "f.yaml:3:17: classes.interactive.first_token_deadline: unknown field `first_token_deadline` (did you mean `first_token_deadline_ms`?)",
+    ),
+])  # fmt: skip
+def test_one_mistake_is_one_message(text: str, says: str, tmp_path: Path) -> None:
+    """What is there and wrong is not missing too, and a field of two shapes is complained of in the one that was meant."""
+    (tmp_path / "f.yaml").write_text(text)
+    with pytest.raises(BadFile) as bad:
+        load_folder(tmp_path)
+    assert [str(p).replace(f"{tmp_path}/", "") for p in bad.value.problems] == [says]

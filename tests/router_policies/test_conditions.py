@@ -54,6 +54,7 @@ def test_what_cannot_be_worked_out_fails(ask, text):
     ("hour ? true : false", "different types|worked out|true or false", ""), ("model.matches('(')", "regex", ""), ("model.matches('(x{900}){900}')", "regex", ""),
     ("hour + 1.5 > 3.0", "different types", ""), ("stream || " * 60 + "stream", "longer than 500", "split"),
     ("tags.all(a, headers.all(b, tags.all(c, c == b)))", "more than 2", "split"), ("headers['X-App'] == 'a'", "upper case", ""),
+    ("headers.map(a, headers.map(b, headers[a] + headers[b])).size() > 0", "100 headers", "simplify"),
 ])
 def test_a_bad_expression_is_refused_at_load(text, says, hint):
     """Not when the first call comes."""
