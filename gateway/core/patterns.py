@@ -168,10 +168,10 @@ def _told(line: bytes, text: str, mark: bytes) -> Told | None:
         ordinal = _ORDINAL.match(line)
         if ordinal is not None and "0" not in text[ordinal.end():]:  # an item of a numbered list
             return None
-        words, bare = text.split(), _bare(text)
+        words, said = text.split(), _bare(text)
         if not _VARYING.isdisjoint(words):
-            bare = " ".join([word for word in bare.split() if word not in _VARYING])
-        return Told(_name(bare), _kind(line, text, words, mark), False)
+            said = " ".join([word for word in said.split() if word not in _VARYING])
+        return Told(_name(said), _kind(line, text, words, mark), False)
     low, words = line.lower(), text.split()
     bare = 0 if _VARYING.isdisjoint(words) else _name(" ".join([word for word in words if word not in _VARYING]))
     kind, heading = _said(low, words, mark), _HEADING.match(low) is not None
