@@ -30,6 +30,7 @@ ICON = str(Path(__file__).with_name("icon.svg"))
 _STYLE = """<style>
 .stMainBlockContainer {padding: 3.2rem 3rem 2rem}
 [data-testid=stMetricValue] {font-size: 1.7rem}
+[data-testid=stMetricLabel] :is(p, div) {white-space: normal; overflow: visible}
 @media (max-width: 640px) {
   .stMainBlockContainer {padding: 3rem 1rem}
   [data-testid=stColumn]:has([data-testid=stMetric]) {min-width: calc(50% - 1rem); flex: 1 1 calc(50% - 1rem)}

@@ -32,7 +32,7 @@ class Upkeep:
         self._roller = roller
         self._jobs = [*jobs] if roller is None else [self.roll, *jobs]
         self._every_s = EVERY_S if every_s is None else every_s
-        self._closing, self._wake = False, asyncio.Event()
+        self._closing, self._wake = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._checked = False
         self._failing: dict[Job, str] = {}
@@ -49,7 +49,7 @@ class Upkeep:
         self._task = asyncio.create_task(self._run(), name="upkeep")
 
     async def close(self) -> None:
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         if self._task is not None:
             await self._task
@@ -62,20 +62,16 @@ class Upkeep:
             await self._roller.reset()
         self._checked = True
         began_s = time.monotonic()
-        while (await self._roller.step()).left and not self._closing:
-            await self._pause(max(_BREATH_S, _BREATHS * (time.monotonic() - began_s)))
+        while (await self._roller.step()).left and not self._closing.is_set():
+            await _wait(self._closing, max(_BREATH_S, _BREATHS * (time.monotonic() - began_s)))
             began_s = time.monotonic()
 
     async def _run(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             self._wake.clear()
             for job in list(self._jobs):
                 await self._try(job)
-            await self._pause(self._every_s)
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            await _wait(self._wake, self._every_s)
 
     async def _try(self, job: Job) -> None:
         """One failure, one line in the log, however long it lasts."""
@@ -91,3 +87,8 @@ class Upkeep:
             if self._failing.get(job) != "?":
                 _log.exception("upkeep failed; it tries again")
             self._failing[job] = "?"
+
+
+async def _wait(event: asyncio.Event, most_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), most_s)

@@ -42,7 +42,7 @@ async def test_upkeep_rolls_and_goes_on_after_a_failure(tmp_path: Path, caplog: 
 
 async def test_roll_ups_rest_longer_than_they_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has gathered is added in pieces with rests between, so that calls which come meanwhile do not queue behind it."""
-    rests, left = [], [3, 2, 1, 0]
+    rests, left = list[float](), [3, 2, 1, 0]
 
     class Slow(Roller):
         async def damaged(self) -> bool:
@@ -52,12 +52,17 @@ async def test_roll_ups_rest_longer_than_they_work(tmp_path: Path, monkeypatch: 
             await asyncio.sleep(0.01)
             return Rolled(1, left.pop(0))
 
-    async def rest(_: Upkeep, seconds: float) -> None:
+    async def rest(until: asyncio.Event, seconds: float) -> None:
+        assert not until.is_set()
         rests.append(seconds)
 
-    monkeypatch.setattr(Upkeep, "_pause", rest)
+    async def job() -> None: ...
+
+    monkeypatch.setattr("gateway.upkeep._wait", rest)
     store = Store(f"sqlite:///{tmp_path}/t.db")
-    await Upkeep(Slow(store, lambda ids: None)).roll()
+    upkeep = Upkeep(Slow(store, lambda ids: None))
+    upkeep.add(job)         # which is not to wait, and is no reason to hurry
+    await upkeep.roll()
     await store.close()
     assert len(rests) == 3
     assert min(rests) >= 4 * 0.009

@@ -124,7 +124,9 @@ def _levers(view: View) -> None:
     ]  # fmt: skip
     money = {name: parts.money(name, [row[name] for row in rows]) for name in ("saved", "from", "to")}
     parts.frame(rows, "levers", money)
-    st.caption("Of the last two days of the range; the true figure lies between from and to with 95 % confidence.")
+    since = data.instant(min(one.since_us for one in found), view.tz)
+    st.caption(f"Of conversations since {since:%d %B %H:%M}: the range's last two days, and of those the latest "
+               f"{data.LATEST_ENTRIES:,} attempts. The true figure lies between from and to with 95 % confidence.")
 
 
 def _note(one: Saving) -> str:

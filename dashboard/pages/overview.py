@@ -11,7 +11,7 @@ from dashboard.data import Row, Viewer
 from dashboard.view import View, buckets
 
 WAITS = (("lane", "class"), ("lane",))
-HOUR_US = 3_600_000_000
+HOUR_US, WEEK_US = data.HOUR_US, 7 * data.DAY_US
 
 
 def page(view: View, viewer: Viewer) -> None:
@@ -90,12 +90,14 @@ def _month(view: View, viewer: Viewer) -> None:
     part = replace(view.part, since_us=start, until_us=now_us)
     before = replace(part, since_us=data.month(view.tz, start - 1)[0], until_us=start)
     spent, last = data.spend((), part).total, data.spend((), before).total
-    forecast = None if spent.cost_nanos is None else spent.cost_nanos * (end - start) // max(now_us - start, 1)
+    week = data.spend((), replace(part, since_us=now_us - WEEK_US)).total
+    rest = (week.cost_nanos or 0) * (end - now_us) // WEEK_US
+    forecast = None if spent.cost_nanos is None and week.cost_nanos is None else (spent.cost_nanos or 0) + rest
     so_far, at_end, budget, missed = st.columns(4)
     parts.figure(so_far, f"{data.instant(start, view.tz):%B} so far", format.usd(spent.cost_nanos),
                  f"{format.exact(spent.cost_nanos)}; the month before came to {format.usd(last.cost_nanos)}")
     parts.figure(at_end, f"Forecast for {data.instant(start, view.tz):%B}", format.usd(forecast),
-                 f"if it goes on as it went since the {data.instant(start, view.tz):%-d %B}; against the month before",
+                 "so far, and the rest at the pace of the last seven days; against the month before",
                  format.change(forecast, last.cost_nanos), "inverse")
     _budget(budget, view, viewer, now_us)
     now = data.spend((), view.part).total

@@ -48,7 +48,7 @@ def check(body: bytes, parts: Sequence[Part]) -> None:
         if part.field in _SAID and (_content_fetches(body, part) if part.field == "messages" else _fetches(body, part)):
             text = "this model runs on an engine that fetches nothing: send pictures and files as data: URLs"
             raise UrlNotAllowed(text, param="messages")
-        if part.field == "tools" and _calls_out(body[part.start:part.end]):
+        if part.field == "tools" and _calls_out(body, part):
             raise UrlNotAllowed("this model runs on an engine that calls no tool servers", param="tools")
 
 
@@ -68,8 +68,15 @@ def _fetches(body: bytes, part: Part) -> bool:
     return block.fetches
 
 
-def _calls_out(tools: bytes) -> bool:
+def _calls_out(body: bytes, part: Part) -> bool:
     """Whether a tool, or one of a list, names a server that the engine would have to call."""
+    block = part.block
+    if block.calls_out is None:
+        block.calls_out = _names_server(body[part.start:part.end])
+    return block.calls_out
+
+
+def _names_server(tools: bytes) -> bool:
     if not any([word in tools for word in (b"server_url", b"connector_id", b"\\")]):
         return False
     value = _read(tools)

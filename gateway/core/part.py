@@ -28,6 +28,8 @@ class Block(msgspec.Struct, eq=False, gc=False):
     """Whether its content names an address to fetch."""
     fetches: bool | None = None
     """Whether anything in it does."""
+    calls_out: bool | None = None
+    """As tools, whether one names a server to call."""
 
 
 class Part(NamedTuple):

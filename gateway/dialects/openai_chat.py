@@ -38,7 +38,7 @@ def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part], usual: fact
         stream, newer = bool(usual.stream), usual.max_completion_tokens
         return Sketch(
             model=usual.model, stream=stream, spans=places, parts=parts, service_tier=usual.service_tier,
-            max_output_tokens=usual.max_tokens if newer is None else newer,
+            max_output_tokens=usual.max_tokens if newer is None else _limit(newer, usual.max_tokens),
             wants_usage=not stream or _wants_usage(body, places), has_tools=bool(usual.tools or usual.functions),
         )  # fmt: skip
     model = facts.required_text(body, places, "model")
@@ -51,7 +51,7 @@ def sketch(body: bytes, places: splice.Spans, parts: Sequence[Part], usual: fact
         stream=stream,
         spans=places,
         parts=parts,
-        max_output_tokens=older if newer is None else newer,
+        max_output_tokens=older if newer is None else _limit(newer, older),
         service_tier=facts.text(body, places, "service_tier"),
         wants_usage=not stream or _wants_usage(body, places),
         has_tools=facts.array(body, places, "tools") or facts.array(body, places, "functions"),
@@ -82,6 +82,11 @@ def stream_error(error: GatewayError) -> bytes:
 def models_body(names: Sequence[str]) -> bytes:
     data = [{"id": name, "object": "model", "created": 0, "owned_by": "tollway"} for name in names]
     return orjson.dumps({"object": "list", "data": data})
+
+
+def _limit(newer: int, older: int | None) -> int:
+    """Of both limits the larger: some backends go by the one, some by the other, and either must be paid for."""
+    return newer if older is None else max(newer, older)
 
 
 def _wants_usage(body: bytes, places: splice.Spans) -> bool:

@@ -31,7 +31,7 @@ class Spans:
     since_us: int | None = None
 
 
-def spans(reader: Reader, part: Slice, most: int) -> Spans:
+def spans(reader: Reader, part: Slice, most: int, most_looked: int | None = None) -> Spans:
     """So many attempts of the slice are in them, where there are so many."""
     hourly = replace(part, tz="UTC")
     everything = replace(hourly, where={})
@@ -45,21 +45,23 @@ def spans(reader: Reader, part: Slice, most: int) -> Spans:
         return [rolled.hours_query(hourly, found), rolled.hours_query(everything, whole)]
 
     matching, attempts = ([(row["hour"], int(row["n"])) for row in rows] for rows in reader.read_at(asked))
-    hours, cut = _newest(matching, dict(attempts), most)
+    hours, cut = _newest(matching, dict(attempts), most, most_looked or MOST_LOOKED)
     since_us = hours[-1] * HOUR_US if cut else None
     ends = [(found.last * HOUR_US, part.until_us), *([] if cut else [(part.since_us, found.first * HOUR_US)])]
     pieces = [and_(C.at_us >= first, C.at_us < last) for first, last in [*_joined(hours), *ends] if first < last]
     return Spans(and_(or_(*new, *pieces), C.at_us >= (since_us or part.since_us)), since_us)
 
 
-def _newest(matching: Sequence[tuple[int, int]], attempts: Mapping[int, int], most: int) -> tuple[list[int], bool]:
+def _newest(
+    matching: Sequence[tuple[int, int]], attempts: Mapping[int, int], most: int, most_looked: int
+) -> tuple[list[int], bool]:
     """Hours, the newest first; and whether older ones were left out though there are not as many as wanted."""
     hours, matches, looked = list[int](), 0, 0
     for hour, n in matching:
         if matches >= most:
             break
         looked += attempts.get(hour, 0)
-        if hours and (looked > MOST_LOOKED or len(hours) == MOST_HOURS):
+        if hours and (looked > most_looked or len(hours) == MOST_HOURS):
             return hours, True
         hours.append(hour)
         matches += n

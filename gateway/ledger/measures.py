@@ -24,7 +24,8 @@ C = LEDGER.c
 _later = LEDGER.alias("later")
 
 IS_ATTEMPT = C.kind == "attempt"
-_PREDICTED = and_(IS_ATTEMPT, C.predicted_read_tokens > 0)
+_PREDICTED = and_(IS_ATTEMPT, C.predicted_read_tokens > 0, C.tokens_from != "none")
+"""One that was refused or broke off before its prompt was read has looked into no cache."""
 UNPRICED = and_(
     IS_ATTEMPT, C.cost_nanos.is_(None), ~exists().where(and_(_later.c.corrects == C.id, _later.c.cost_nanos.is_not(None)))
 )

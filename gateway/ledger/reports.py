@@ -97,7 +97,7 @@ class Reports:
     def savings(self, part: Slice | None = None, most: int = held_out.MAX_ENTRIES) -> list[Saving]:
         """What each lever saves against the conversations held out from it, by the latest entries, so many at most."""
         part = part or Slice()
-        found = latest.spans(self._reader, part, most)
+        found = latest.spans(self._reader, part, most, held_out.LOOKED * most)
         return held_out.savings(self._reader.read(held_out.query(part, most, found.where))[0])
 
     def latency(

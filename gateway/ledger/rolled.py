@@ -124,24 +124,31 @@ def _cut_hours(part: Slice) -> tuple[int, ...] | None:
 
 
 def sums_queries(by: Sequence[Dimension], part: Slice, found: Plan, now: Moment) -> list[Select[Any]]:
-    """The total, and where there is a split the rows by it, as `Row.of` reads them."""
-    of_total = VARYING[frozenset(part.where) & _VARYING]
-    of_rows = VARYING[frozenset({*(d.name for d in by), *part.where}) & _VARYING]
-    names = [name for name in SUMS if not name.startswith("calls") or name in (of_total, of_rows)]
+    """The total, and where there is a split the rows by it, as `Row.of` reads them. The total has a plan of its own: it
+    needs fewer rows of the roll-up, and no hour is cut for it."""
+    whole = plan((), part)
+    assert whole is not None, "what can be split can be summed"
+    total = _summed((), part, whole, now)
+    if not by:
+        return [total]
+    rows = _summed(by, part, found, now)
+    if not any(d.name in TIMES for d in by):        # of more than can be told, the dearest
+        rows = rows.order_by(func.coalesce(rows.selected_columns.cost_nanos, 0).desc())
+    return [total, rows.limit(MAX_ROWS)]
+
+
+def _summed(by: Sequence[Dimension], part: Slice, found: Plan, now: Moment) -> Select[Any]:
+    counted = VARYING[frozenset({*(d.name for d in by), *part.where}) & _VARYING]
+    names = [name for name in SUMS if not name.startswith("calls") or name == counted]
     parts = entry_sums(now.dialect)
     rolled = _Rolled(ROLLUP, by, part, found).queries([ROLLUP.c[name] for name in names])
     each = select(*[d.sql for d in by], *[parts[name] for name in names])
     beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, now)]
     both = union_all(*rolled, *beside).subquery("both")
-    figures = {name: both.c[name] for name in names if not name.startswith(("calls", "entries"))}
+    figures = {"calls" if name == counted else name: both.c[name] for name in names if name != "entries"}
     sums = [what.label(name) for name, what in sums_of(figures).items()]
-    calls = {name: func.coalesce(func.sum(both.c[name]), 0).label("calls") for name in (of_total, of_rows)}
-    total = select(calls[of_total], *sums)
     keys = [both.c[d.sql.name] for d in by]
-    rows = select(*keys, calls[of_rows], *sums).group_by(*keys).having(func.sum(both.c.entries) > 0)
-    if not any(d.name in TIMES for d in by):        # of more than can be told, the dearest
-        rows = rows.order_by(func.coalesce(func.sum(both.c.cost_nanos), 0).desc())
-    return [total, rows.limit(MAX_ROWS)] if by else [total]
+    return select(*keys, *sums).group_by(*keys).having(func.sum(both.c.entries) > 0) if by else select(*sums)
 
 
 def dearest_query(dimension: Dimension, part: Slice, found: Plan, now: Moment, most: int) -> Select[Any]:

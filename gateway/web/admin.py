@@ -29,6 +29,7 @@ from gateway.services import Services
 from gateway.web.routes import tenant_of
 
 _LATEST_US = 2**63 - 1
+_YEAR_9999_US = 253_402_300_799_000_000
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 
 
@@ -68,7 +69,7 @@ class KeyChange(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str = Field("", max_length=128)
-    expires_us: int | None = Field(None, gt=0)
+    expires_us: int | None = Field(None, gt=0, le=_YEAR_9999_US)
     budget: Budget | None = None
     limits: Limits | None = None
 

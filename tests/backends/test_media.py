@@ -78,6 +78,17 @@ def test_an_engine_inside_calls_no_tool_servers(tool: Any, refused: bool) -> Non
             check(body, found)
 
 
+def test_what_is_known_of_bytes_in_one_field_says_nothing_of_another() -> None:
+    """The same list as a system prompt, which fetches nothing, and as tools, which name a server; long enough to be remembered."""
+    value = [{"type": "mcp", "server_label": "x" * 5_000, "server_url": "http://169.254.169.254/"}]
+    said = json.dumps({"input": value, "messages": []}).encode()
+    check(said, parts.read(said, ["tools", "input"]).parts)
+    asked = json.dumps({"tools": value, "messages": []}).encode()
+    for _ in range(2):
+        with pytest.raises(UrlNotAllowed):
+            check(asked, parts.read(asked, ["tools", "messages"]).parts)
+
+
 @pytest.mark.parametrize("part", [
     {"type": "image_url", "image_url": {"url": PNG}}, {"type": "image", "source": {"type": "base64", "data": "x"}},
     {"type": "text", "text": 'see "image_url": "http://x"'},

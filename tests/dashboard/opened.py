@@ -20,7 +20,7 @@ def _script(title: str, team: str | None, project: str | None) -> None:
 
 def asked(
     title: str, viewer: Viewer, address: Mapping[str, str | list[str]], widgets: Mapping[str, str] | None = None,
-    timeout_s: float = 30,
+    timeout_s: float = 300,
 ) -> AppTest:  # fmt: skip
     """The page after its first run, as the address and what is chosen on it, by the widgets' keys, have it."""
     test = AppTest.from_function(_script, kwargs={"title": title, "team": viewer.team, "project": viewer.project}, default_timeout=timeout_s)
@@ -40,7 +40,7 @@ def page(title: str, viewer_team: str | None = None, **address: str) -> AppTest:
 
 def whole() -> AppTest:
     """The app as Streamlit starts it, not run yet."""
-    return AppTest.from_file(str(ENTRY), default_timeout=30)
+    return AppTest.from_file(str(ENTRY), default_timeout=300)
 
 
 def metrics(test: AppTest) -> dict[str, str]:

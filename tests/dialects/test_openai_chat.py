@@ -20,7 +20,8 @@ def sketch(**fields: Any) -> Any:
     ({}, (False, None, None, True)), ({"stream": True}, (True, None, None, False)), ({"stream": None, "max_tokens": None}, (False, None, None, True)),
     ({"stream": True, "stream_options": {"include_usage": True}}, (True, None, None, True)), ({"stream": True, "stream_options": {"include_usage": False}}, (True, None, None, False)),
     ({"stream": True, "stream_options": None}, (True, None, None, False)), ({"max_tokens": 5}, (False, 5, None, True)),
-    ({"max_tokens": 5, "max_completion_tokens": 9}, (False, 9, None, True)), ({"service_tier": "flex"}, (False, None, "flex", True)),
+    ({"max_tokens": 5, "max_completion_tokens": 9}, (False, 9, None, True)), ({"max_tokens": 9, "max_completion_tokens": 5}, (False, 9, None, True)),
+    ({"max_tokens": 9, "max_completion_tokens": 5, "stop": 5}, (False, 9, None, True)), ({"service_tier": "flex"}, (False, None, "flex", True)),
 ])
 def test_sketch(fields: dict[str, Any], expected: tuple[Any, ...]) -> None:
     """What the hot path needs, null as good as absent."""

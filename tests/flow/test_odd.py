@@ -21,7 +21,7 @@ MUTANTS = int(os.environ.get("TOLLWAY_ODD", 150))
 pytestmark = pytest.mark.timeout(600 + MUTANTS // 20)
 
 ODD: list[Any] = [
-    None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 10**400, 1.5, -0.0, 1e308, "", "x", "\0", "\ud800", "💥" * 50, "a" * 100_000,
+    None, True, False, 0, -1, 1, 2**31, 2**63, 2**70, -(2**63), 10**400, 1.5, -0.0, 1e308, "", "x", "\0", "\ud800", "💥" * 50, "a" * 100_000,
     [], [None], [[]], [[[[[[]]]]]], {}, {"": {}}, {"x": None}, {"type": "text"}, [{"type": "no-such"}], [{"role": "user"}], ["x"] * 500,
 ]  # fmt: skip
 RAW = [b"NaN", b"Infinity", b"-Infinity", b"01", b"1e999", b"1e-999", b"+1", b"0x10", b".5", b"'x'", b"tru", b'"\\ud800"', b'"\\u00"', b'"\xff"']

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from gateway.access.keys import mint
+from gateway.ledger.records import Progress, read
 from tests.build import (
     PLAIN,
     NotStarted,
@@ -145,13 +146,19 @@ def test_kill_loses_no_answered_call(start: Start, site: Site) -> None:
     print("\nC1", {"kills": KILLS, "answered": len(whole_ids), "lost": 0, **process.attempts(site)})
 
 
+def noted_tokens(process: Process) -> int:
+    """Of the stream that has come furthest, as the journal has it."""
+    found = [record for path in (process.folder / "data" / "journal").rglob("*") if path.is_file() for record in read(path)[0]]
+    return max((record.output_tokens for record in found if isinstance(record, Progress)), default=0)
+
+
 def test_a_killed_stream_is_booked_as_far_as_it_had_come(start: Start, site: Site) -> None:
     """Its output is estimated from what the journal noted a second before."""
     process, text = start(), "word " * 200
     site.says(stream(*chat_stream(text)[:2], Gate()))
     streams(process, site, 1)
     until(lambda: site.requests[0].steps_sent == 2, "the stream")
-    time.sleep(2.5)
+    until(lambda: noted_tokens(process) >= 200, "the journal to note how far it has come", 30)
     process.kill()
     process.start()
     (call,) = process.booked(site)

@@ -104,7 +104,8 @@ def test_tokens_by_class_and_what_caching_saved(ledger: Any) -> None:
               cost_nanos=400, uncached_cost_nanos=1_000, predicted_read_tokens=350),
         entry(id="a-2", call_id="c-2", tokens=TokenUsage(uncached=500, output=10), cost_nanos=600, uncached_cost_nanos=None,
               predicted_read_tokens=400, miss={"kind": "timestamp"}),
-        entry(id="a-3", call_id="c-3", tokens=TokenUsage(), cost_nanos=0, uncached_cost_nanos=0, status="failed"),
+        entry(id="a-3", call_id="c-3", tokens=TokenUsage(), cost_nanos=0, uncached_cost_nanos=0, status="failed", tokens_from="none",
+              predicted_read_tokens=900),
     )  # fmt: skip
     total = report.spend().total
     assert (total.uncached, total.cache_read, total.cache_write, total.output, total.reasoning) == (600, 300, 100, 60, 20)

@@ -17,7 +17,7 @@ def drawn(rng: Random, n: int, rate: float) -> list[Session]:
 def test_few_conversations_tell_nothing() -> None:
     rng = Random(1)
     for on, held in ((1_000, LEAST - 1), (LEAST - 1, 1_000), (0, 0)):
-        found = saving("normalize", drawn(rng, on, 500), drawn(rng, held, 100))
+        found = saving("normalize", drawn(rng, on, 500), drawn(rng, held, 100), 1)
         assert found.nanos is None
         assert "not enough data" in found.json()["note"]
         assert found.json()["saved_usd"] is None
@@ -28,7 +28,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(on: int, held: int) -
     rng, covered = Random(7), 0
     for _ in range(200):
         treated = drawn(rng, on, 500)
-        found = saving("normalize", treated, drawn(rng, held, 200))
+        found = saving("normalize", treated, drawn(rng, held, 200), 1)
         truth = 300 * sum(session.tokens for session in treated)
         assert found.low is not None
         assert found.high is not None
@@ -40,7 +40,7 @@ def test_no_effect_is_no_saving() -> None:
     rng = Random(3)
     wrong = 0
     for _ in range(100):
-        found = saving("normalize", drawn(rng, 500, 300), drawn(rng, 100, 300))
+        found = saving("normalize", drawn(rng, 500, 300), drawn(rng, 100, 300), 1)
         assert found.low is not None
         assert found.high is not None
         wrong += not found.low <= 0 <= found.high
@@ -52,13 +52,15 @@ def test_students_quantiles() -> None:
         assert _quantile(freedom) == pytest.approx(true, abs=0.003)
 
 
-def row(session: str, held: bool, saved: int, **levers: bool) -> dict[str, Any]:
+def row(session: str, held: bool, saved: int, at_us: int, **levers: bool) -> dict[str, Any]:
     receipt = {"pass": "arm", "place": session, "held": {"normalize": held, **levers}}
-    return {"receipts": [{"pass": "first_form", "place": "/tools"}, receipt], "cost_nanos": 100, "uncached_cost_nanos": 100 + saved, "prompt": 10}
+    costs = {"cost_nanos": 100, "uncached_cost_nanos": 100 + saved}
+    return {"receipts": [{"pass": "first_form", "place": "/tools"}, receipt], **costs, "prompt": 10, "at_us": at_us}
 
 
 def test_rows_are_summed_by_conversation_and_lever() -> None:
-    rows = [row(f"s{n % 30}", n % 30 < 25 and n % 2 == 0, 50, marks=False) for n in range(120)]
+    rows = [row(f"s{n % 30}", n % 30 < 25 and n % 2 == 0, 50, 200 - n, marks=False) for n in range(120)]
     found = {one.lever: one for one in savings(rows)}
     assert (found["normalize"].held_out, found["normalize"].sessions) == (13, 17)
     assert (found["marks"].held_out, found["marks"].sessions) == (0, 30)
+    assert {one.since_us for one in found.values()} == {200 - 119}

@@ -102,9 +102,9 @@ def test_counts_are_scaled_and_rounded_up() -> None:
 
 
 def test_a_ceiling_takes_microseconds(book: PriceBook) -> None:
-    """It stands in the request path (loose bound: the machine is shared)."""
+    """It stands in the request path (its own time on the processor: the machine is shared)."""
     estimate.ceiling_nanos(book, Reach(FAST, 5_000), 400, NOW_US)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(1_000):
         estimate.ceiling_nanos(book, Reach(FAST, 5_000), 400, NOW_US)
-    assert time.perf_counter() - began < 0.2
+    assert time.thread_time() - began < 0.2
