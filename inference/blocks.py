@@ -134,7 +134,7 @@ class BlockPool:
         self._idle: FairOrder[int] = FairOrder(self.share * self.blocks)  # cached, nobody holds them
         self._ids = count()
         self.events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
-        self._sequence = 0
+        self.sequence = 0  # of the next event
         self._generation = 0
 
     @property
@@ -219,16 +219,16 @@ class BlockPool:
         if self.lower is not None:
             self.lower.clear()
         self._generation += 1
-        self._say(AllBlocksCleared(self._sequence))
+        self._say(AllBlocksCleared(self.sequence))
 
     def since(self, sequence: int) -> list[Event] | None:
         """The events from a number on; None if some of them are forgotten already."""
-        missed = self._sequence - sequence
+        missed = self.sequence - sequence
         return None if not 0 <= missed <= len(self.events) else list(self.events)[len(self.events) - missed :]
 
     def snapshot(self) -> list[Event]:
         """Events that build the present content from nothing, parents first, all with the number of the last one."""
-        now = self._sequence - 1
+        now = self.sequence - 1
         stored = (BlockStored(now, e.block_hash, e.parent_hash, e.tokens) for e in self._all())
         return [AllBlocksCleared(now), *stored]
 
@@ -258,7 +258,7 @@ class BlockPool:
         self._idle.remove(block, entry.salt)
         del self._by_hash[entry.block_hash]
         for gone in [entry] if self.lower is None else self.lower.put(block, entry):
-            self._say(BlockRemoved(self._sequence, gone.block_hash))
+            self._say(BlockRemoved(self.sequence, gone.block_hash))
 
     def _bring_back(self, block_hash: bytes, chain: Chain, tokens: Sequence[int]) -> int | None:
         """Take a block for what the lower tier has, and write it there; None if that has not the same, or no block is free."""
@@ -267,7 +267,7 @@ class BlockPool:
             return None
         content = self.lower.pop(block_hash)
         if content is None:
-            self._say(BlockRemoved(self._sequence, block_hash))
+            self._say(BlockRemoved(self.sequence, block_hash))
             return None
         block = self._take()
         self.lower.place(block, content)
@@ -283,11 +283,11 @@ class BlockPool:
         self.lower.forget(block_hash)
         if _same(entry, chain, tokens):
             return entry
-        self._say(BlockRemoved(self._sequence, block_hash))
+        self._say(BlockRemoved(self.sequence, block_hash))
         return None
 
     def _new(self, block_hash: bytes, chain: Chain, tokens: Sequence[int]) -> Entry:
-        self._say(BlockStored(self._sequence, block_hash, chain.block_hash, tuple(tokens)))
+        self._say(BlockStored(self.sequence, block_hash, chain.block_hash, tuple(tokens)))
         return Entry(next(self._ids), block_hash, chain.block_hash, chain.parent, tuple(tokens), chain.salt)
 
     def _enter(self, block: int, entry: Entry) -> None:
@@ -299,7 +299,7 @@ class BlockPool:
 
     def _say(self, event: Event) -> None:
         self.events.append(event)
-        self._sequence += 1
+        self.sequence += 1
 
 
 def _same(entry: Entry, chain: Chain, tokens: Sequence[int]) -> bool:

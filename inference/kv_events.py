@@ -24,7 +24,7 @@ async def follow(engine: Engine, scope: Scope, receive: Receive, send: Send) -> 
     await start(send, 200, [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")])
     try:
         while not left.done():
-            events = await engine.between_steps(partial(_news, pool, sequence))
+            events = await engine.between_steps(partial(_news, pool, sequence)) if sequence != pool.sequence else []
             for at in range(0, len(events), _A_WRITE):
                 data = b"".join(map(_event_frame, events[at : at + _A_WRITE]))
                 await send({"type": "http.response.body", "body": data, "more_body": True})
