@@ -210,7 +210,7 @@ class Process(Running):
         argv += ["--workers", str(self._workers)] if self._workers > 1 else []
         self.process = self._launch(argv, self.env, self.log, self._clock)
         try:
-            until(lambda: self._ready() or not self.process.alive, "the gateway to start", 30)
+            until(lambda: self._ready() or not self.process.alive, "the gateway to start", 120)
         except AssertionError as error:
             self.kill()
             raise AssertionError(f"{error}; it said: {self.text()[-2_000:]}") from error

@@ -67,6 +67,8 @@ class Exchange(asyncio.Protocol):
         return json.loads(self._raw)
 
     def answer(self, status: int = 200, body: bytes | None = None, headers: bytes = b"") -> None:
+        if self.gone.is_set():
+            return
         body = ANSWER if body is None else body
         head = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
         self.transport.write(head % (status, headers, len(body)) + body)
@@ -84,7 +86,8 @@ class Exchange(asyncio.Protocol):
             self.transport.write(b"0\r\n\r\n")
 
     def chunk(self, data: bytes) -> None:
-        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if not self.gone.is_set():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 def _chunk(**fields: Any) -> bytes:
