@@ -127,11 +127,12 @@ def bare(threads: int) -> Run:
     model = load_model(config, GGUFWeights(file))
     blocks_each = 2304 // BLOCK
     cache = model.cache(8 * blocks_each, BLOCK, torch.float16)
+    tables = [range(1 + index * blocks_each, 1 + (index + 1) * blocks_each) for index in range(8)]
 
     def forward(rows: list[tuple[list[int], int]], decode: bool) -> list[int]:
         batch = Batch([], [], [])
         for index, (tokens, start) in enumerate(rows):
-            table = list(range(1 + index * blocks_each, 1 + (index + 1) * blocks_each))
+            table = tables[index][: -(-(start + len(tokens)) // BLOCK)]
             batch.spans.append(Span(len(batch.ids), len(tokens), start, table, decode))
             batch.ids.extend(tokens)
             batch.wanted.extend(range(len(batch.ids) - 1, len(batch.ids)))

@@ -6,7 +6,8 @@ Real gateway, simulated providers (benchmarks/providers) over HTTP, one virtual 
 cost sent directly; `oracle` is a plan by the provider's rules (prefix_clairvoyant) that knows all requests, and (for a family
 that spoils its prompts) sees them unspoilt; `bound` (in --json) is what no plan can beat, rules left aside. `saving` is the
 share of the oracle's saving that is reached, `foreseeable` the share that a plan reaches which knows every chance but not the
-future (prefix_informed; only where there is something to plan). Traces have no text: there the planner works alone, against
+future (prefix_informed; only where there is something to plan), `from others` if it knows the chances from the other
+sessions only. Traces have no text: there the planner works alone, against
 the oracle and the fixed plans.
 """
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rich.table import Table
 
 from benchmarks import prefix_clairvoyant as clairvoyant
 from benchmarks import prefix_traces
-from benchmarks.prefix_informed import informed
+from benchmarks.prefix_informed import from_others, informed
 from benchmarks.prefix_oracle import Prices, bound, cost_of, shared_bound
 from benchmarks.prefix_traffic import FAMILIES, Family, Timed, marked_by_client, traffic
 from benchmarks.prefix_world import Declined, World, world
@@ -57,6 +58,7 @@ class Figures:
     tollway: float
     oracle: float
     informed: float | None
+    from_others: float | None
     bound: float
     left: Mapping[str, str] = field(default_factory=dict)
     """Sessions that are not in it, since a request of theirs is not taken as it came, and why."""
@@ -78,6 +80,11 @@ class Figures:
     def foreseeable(self) -> float | None:
         """Share of the oracle's saving that knowing all chances is worth; None where there is nothing to plan."""
         return None if self.informed is None else self._share(self.informed)
+
+    @property
+    def foreseeable_from_others(self) -> float | None:
+        """The same for a plan that knows the chances from the other sessions only."""
+        return None if self.from_others is None else self._share(self.from_others)
 
     def _share(self, cost: float) -> float | None:
         most = self.untouched - self.oracle
@@ -220,19 +227,25 @@ def measure(sessions: Sequence[Session], providers: Sequence[Provider], families
                     direct = untouched(provider, timed, prices, family)
                     clean = _prompts(provider, timed, family)
                     best, least = oracle(provider, timed, prices, clean)
-                    known = informed(clean, prices, by_marks=provider.name != "kimi") if provider.lives else None
-                    figures = direct, cost, min(best, direct), known, least
+                    known = others = None
+                    if provider.lives:
+                        by_marks = provider.name != "kimi"
+                        known = informed(clean, prices, by_marks=by_marks)
+                        others = from_others(clean, [one.session for one in timed], prices, by_marks=by_marks)
+                    figures = direct, cost, min(best, direct), known, others, least
                     why = {sessions[number % len(sessions)].id: reason for number, reason in left.items()}
                     yield Figures(provider.name, family.name, level, len(timed), *figures, left=why)
 
 
 def _show(found: Sequence[Figures]) -> None:
-    table = Table("provider", "family", "level", "requests", "to untouched", "to oracle", "saving", "foreseeable", "aim missed")
+    shares = "saving", "foreseeable", "from others"
+    table = Table("provider", "family", "level", "requests", "to untouched", "to oracle", *shares, "aim missed")
     for one in found:
-        shares = ["-" if share is None else f"{share:.1%}" for share in (one.saving, one.foreseeable)]
+        known = one.saving, one.foreseeable, one.foreseeable_from_others
+        told = ["-" if share is None else f"{share:.1%}" for share in known]
         ratios = f"{one.to_untouched:.3f}", f"{one.to_oracle:.3f}"
-        table.add_row(one.provider, one.family, one.level, str(one.requests), *ratios, *shares, one.missed)
-    Console(width=max(Console().width, 120)).print(table)
+        table.add_row(one.provider, one.family, one.level, str(one.requests), *ratios, *told, one.missed)
+    Console(width=max(Console().width, 130)).print(table)
 
 
 def _chosen(known: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
@@ -278,7 +291,8 @@ def main(
                 progress.advance(task)
     if as_json:
         rows = [{**asdict(one), "to_untouched": one.to_untouched, "to_oracle": one.to_oracle, "saving": one.saving,
-                 "foreseeable": one.foreseeable, "missed": one.missed} for one in found]  # fmt: skip
+                 "foreseeable": one.foreseeable, "foreseeable_from_others": one.foreseeable_from_others,
+                 "missed": one.missed} for one in found]  # fmt: skip
         click.echo(json.dumps({"sessions": rows, "traces": [one.as_row() for one in regrets]}, indent=1))
         return
     if found:

@@ -9,15 +9,18 @@ future (`prefix_clairvoyant`) can be had by foresight only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from benchmarks.prefix_oracle import Prices
 from benchmarks.providers.prompt import Prompt
 
 _MOST_USES = 8
-_ROUNDS, _SAME = 2_000, 1e-9
+_ANY, _SHARED = -1, -1
+"""A size that stands for all; and the session of pieces that several ask for."""
+_ROUNDS, _SAME = 2_000, 1e-6
 
 
 class Kind(NamedTuple):
@@ -47,14 +50,43 @@ def informed(prompts: Sequence[tuple[float, Prompt]], prices: Prices, *, by_mark
     may stand."""
     pieces, rest = _pieces(prompts, prices.minimum, by_marks=by_marks)
     forms = list(_forms(prices))
+    ahead = _ahead(_seen(pieces, forms), forms)
+    return rest + sum(piece.tokens * _cost(piece, forms, ahead) for piece in pieces)
+
+
+def from_others(
+    prompts: Sequence[tuple[float, Prompt]], sessions: Sequence[int], prices: Prices, *, by_marks: bool = True
+) -> float:
+    """The same for a plan that knows the chances as all other sessions show them, not this one: where sessions are few, their
+    own outcomes are most of what `informed` calls a chance. `sessions`: of each prompt."""
+    pieces, rest = _pieces(prompts, prices.minimum, by_marks=by_marks)
+    forms, session_at = list(_forms(prices)), dict[float, int]()
+    for (at_s, _), session in zip(prompts, sessions, strict=True):
+        session_at.setdefault(at_s, session)
+    of_session: dict[int, list[_Piece]] = defaultdict(list)
+    for piece in pieces:
+        asking = {session_at[at_s] for at_s, _ in piece.uses}
+        of_session[asking.pop() if len(asking) == 1 else _SHARED].append(piece)
+    total = rest
+    for session, own in of_session.items():
+        kept = [some for other, some in of_session.items() if other != session or session == _SHARED]
+        others = [piece for some in kept for piece in some]
+        ahead = _ahead(_seen(others, forms), forms)
+        total += sum(piece.tokens * _cost(piece, forms, ahead) for piece in own)
+    return total
+
+
+def _seen(pieces: Iterable[_Piece], forms: Sequence[_Form]) -> dict[Kind, _Seen]:
+    """What became of the pieces, by kind, and by kind of any size."""
     seen: dict[Kind, _Seen] = defaultdict(_Seen)
     for piece in pieces:
-        for (at_s, kind), (next_s, following) in zip(piece.uses, piece.uses[1:], strict=False):
-            seen[kind].after[following, _class(next_s - at_s, forms)] += piece.tokens
-        for _, kind in piece.uses:
-            seen[kind].tokens += piece.tokens
-    ahead = _ahead(seen, forms)
-    return rest + sum(piece.tokens * _cost(piece, forms, ahead) for piece in pieces)
+        for any_size in (False, True):
+            uses = [(at_s, kind._replace(size=_ANY) if any_size else kind) for at_s, kind in piece.uses]
+            for (at_s, kind), (next_s, following) in pairwise(uses):
+                seen[kind].after[following, _class(next_s - at_s, forms)] += piece.tokens
+            for _, kind in uses:
+                seen[kind].tokens += piece.tokens
+    return seen
 
 
 class _Form(NamedTuple):
@@ -129,7 +161,8 @@ def _cost(piece: _Piece, forms: Sequence[_Form], ahead: Mapping[Kind, Sequence[f
         if held >= 0 and at_s - last_s <= forms[held].life_s:
             total += forms[held].read
         else:
-            costs = [form.write + later for form, later in zip(forms, ahead[kind], strict=True)]
+            known = ahead.get(kind) or ahead.get(kind._replace(size=_ANY)) or [0.0] * len(forms)
+            costs = [form.write + later for form, later in zip(forms, known, strict=True)]
             held = costs.index(min(costs))
             total += forms[held].write
         last_s = at_s

@@ -133,7 +133,7 @@ def marked_by_client(body: Json) -> Json:
 def _session(family: Family, session: Session, number: int, at_s: float, rng: random.Random) -> Iterator[Timed]:
     turns = range(len(session.turns)) if family.name != "one-shot" else range(1)
     for turn in turns:
-        clean = _signed(session.body(turn), number)
+        clean = _signed(session.body(turn), f"{family.name} {number}")
         body = clean if family.spoil is None else family.spoil(clean, rng, turn)
         for copy_ in range(family.fan_out if turn == 0 else 1):
             last = f"\nVariant {copy_}." if family.fan_out > 1 and turn == 0 else ""
@@ -149,12 +149,12 @@ def _gap_s(rng: random.Random) -> float:
     return rng.uniform(60, 900) if draw < 0.85 else rng.uniform(900, 7200)
 
 
-def _signed(body: Json, number: int) -> Json:
-    """A session of its own: the same task in another round is another conversation."""
+def _signed(body: Json, name: str) -> Json:
+    """A session of its own: the same task in another round, or family, is another conversation."""
     messages = list(body["messages"])
     for index, message in enumerate(messages):
         if message.get("role") == "user" and isinstance(message.get("content"), str):
-            messages[index] = {**message, "content": f"[task {number}]\n{message['content']}"}
+            messages[index] = {**message, "content": f"[task {name}]\n{message['content']}"}
             break
     return {**body, "messages": messages}
 

@@ -53,7 +53,7 @@ def test_lines_say_together_what_they_say_alone(lines: list[str]) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [
     ("You speak with customer 07 today.", "You speak with customer 12 today."), ("[ref 8a3f]", "[ref c991]"),
-    ("Stand: 30.11.2026 9:05 Uhr", "Stand: 1.12.2026 17:40 Uhr"), ("id_x9 of 4", "id_77 of 12"),
+    ('{"clock": "3:05 PM", "tz": "PST"}', '{"clock": "11:40 AM", "tz": "PST"}'), ("Stand: 30.11.2026 9:05 Uhr", "Stand: 1.12.2026 17:40 Uhr"), ("id_x9 of 4", "id_77 of 12"),
 ])  # fmt: skip
 def test_lines_of_one_skeleton(one: str, other: str) -> None:
     a, b = (described([line]).told[0] for line in (one, other))

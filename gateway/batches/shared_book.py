@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -24,6 +26,7 @@ from gateway.ledger.sql import async_url
 _SCHEMA = "tollway_queue"
 _SIZE = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = "
 _STATEMENT_S = 60
+_LAST_TRIES, _LAST_TRY_S = 100, 0.02
 T = TypeVar("T")
 
 
@@ -44,9 +47,17 @@ class PostgresBook(Book):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="queue-book", daemon=True)
         self._thread.start()
-        self._made = False
+        self._made = self._closed = False
+        self._users: set[int] = set()
 
     def close(self) -> None:
+        """Threads that still wait for a statement are told that it is over: they would wait for ever for a stopped loop."""
+        self._closed = True
+        self._wait(self._give_up())
+        for _ in range(_LAST_TRIES):
+            if not self._users:
+                break
+            time.sleep(_LAST_TRY_S)
         self._wait(self._engine.dispose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
@@ -58,7 +69,11 @@ class PostgresBook(Book):
 
     @contextmanager
     def _change(self) -> Iterator[Any]:
+        me = threading.get_ident()
+        self._users.add(me)
         try:
+            if self._closed:
+                raise OSError("the queue is closed")
             self._make()
             connection = self._wait(self._connected())
             try:
@@ -66,8 +81,10 @@ class PostgresBook(Book):
                 self._wait(connection.commit())
             finally:
                 self._wait(connection.close())
-        except (DBAPIError, OSError, TimeoutError) as error:
+        except (DBAPIError, OSError, TimeoutError, CancelledError) as error:
             raise QueueAway("the queue's database does not answer; try again soon") from error
+        finally:
+            self._users.discard(me)
 
     def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._change() as db:
@@ -77,6 +94,12 @@ class PostgresBook(Book):
         if not self._made:
             self._wait(self._make_tables())
             self._made = True
+
+    async def _give_up(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _connected(self) -> AsyncConnection:
         return await self._engine.connect()

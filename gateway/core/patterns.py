@@ -168,7 +168,10 @@ def _told(line: bytes, text: str, mark: bytes) -> Told | None:
         ordinal = _ORDINAL.match(line)
         if ordinal is not None and "0" not in text[ordinal.end():]:  # an item of a numbered list
             return None
-        return Told(_name(_bare(text)), _kind(line, text, mark), False)
+        words, said = text.split(), _bare(text)
+        if not _VARYING.isdisjoint(words):
+            said = " ".join([word for word in said.split() if word not in _VARYING])
+        return Told(_name(said), _kind(line, text, words, mark), False)
     low, words = line.lower(), text.split()
     bare = 0 if _VARYING.isdisjoint(words) else _name(" ".join([word for word in words if word not in _VARYING]))
     kind, heading = _said(low, words, mark), _HEADING.match(low) is not None
@@ -188,9 +191,8 @@ def _name(text: str) -> int:
     return crc32(text.encode("latin-1")) | 1
 
 
-def _kind(line: bytes, text: str, mark: bytes) -> str | None:
+def _kind(line: bytes, text: str, words: Sequence[str], mark: bytes) -> str | None:
     """Of a line with digits."""
-    words = text.split()
     if (b":" in line and _tells_time(_CLOCK, line)) or (len(mark) >= _EPOCH_DIGITS and _tells_time(_SECONDS, line)):
         return "timestamp"
     if not _TELLING.isdisjoint(words) and (kind := _said(line.lower(), words, mark)):

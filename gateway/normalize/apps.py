@@ -29,7 +29,8 @@ _MOST_NEW_LINES, _MOST_NEW_CHARS = 60, 8_000
 """A prompt that changes by more is another prompt, and stays as it is."""
 _FIRST, _LAST = 4, 8
 """Lines from either end that have a sign."""
-_WORDS = 2
+_WORDS, _NO_WORDS = 2, "\0"
+"""A line's first words are its sign; one that begins with none is not the last line, whose sign has no words."""
 
 
 class Known(NamedTuple):
@@ -119,7 +120,7 @@ def _name(text: str) -> int:
 def _head(line: str) -> str:
     """What a line begins with: its label, or its first words."""
     label, colon, _ = line[:40].partition(":")
-    return skeleton(label if colon else " ".join(line[:200].split()[:_WORDS])) + colon
+    return (skeleton(label if colon else " ".join(line[:200].split()[:_WORDS])) or _NO_WORDS) + colon
 
 
 class Apps:

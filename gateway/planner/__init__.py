@@ -126,21 +126,18 @@ class Planner:
             return base
         segments = self._segments(asked, laid)
         short = next(iter(rules.lives.values()))
-        alone, automatic_held = base, -1
+        alone = base
         if rates.automatic_read is not None and laid.held < 0:
             pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
             saving = (1.0 - rates.automatic_read) * rates.input_usd
             alone = replace(base, pool=pool, stored=laid.stored(short), saving_usd=saving)
-            automatic_held = self._held_place(pool, asked, laid.places)
             if (sight.under_way and sight.came.waited_s <= short) or self.writer(alone):
                 return alone  # it is there, or about to be, and a prompt with marks does not read it
         if rules.lifetime_field:
             # of an opening most never comes again, and what stands behind something short-lived goes with it
             may = sight.under_way and (laid.held < 0 or laid.held_long)
             return for_lifetime(laid, segments, rates if may else replace(rates, writes=rates.writes[:1]), base)
-        choice = least(
-            segments, laid.held, rates, laid.reach, held_long=laid.held_long, automatic_held=automatic_held
-        )
+        choice = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long)
         if choice.last < 0 and rates.automatic_read is not None:
             return alone
         return self._marked(asked, laid, choice, rates, base, sight)

@@ -88,13 +88,10 @@ def to_go(part: Segment, rates: Rates) -> ToGo:
     return ToGo(bare, tuple(costs[: len(rates.writes)]), bare if rates.automatic_read is None else costs[-1])
 
 
-def least(
-    segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1, *, held_long: bool = False,
-    automatic_held: int = -1,
-) -> Choice:  # fmt: skip
+def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1, *, held_long: bool = False) -> Choice:
     """The cheapest plan. Segments up to `held` are in the cache already, `held_long`: for the long lifetime; a long mark
-    behind them keeps them as long as itself. The automatic cache, where there is one, has those up to `automatic_held`. A mark
-    before `least_last` would not be stored, so what stands there can only be read together with that segment."""
+    behind them keeps them as long as itself. A mark before `least_last` would not be stored, so what stands there can only be
+    read together with that segment."""
     if least_last > 0:
         together = segments[least_last]
         segments = [together._replace(tokens=each.tokens) for each in segments[:least_last]] + list(segments[least_last:])
@@ -103,8 +100,6 @@ def least(
     best: Choice | None = None
     if held < 0:
         unmarked = sum([size * cost.automatic for size, cost in zip(sizes, costs, strict=True)])
-        if rates.automatic_read is not None:
-            unmarked -= sum(sizes[: automatic_held + 1]) * (1.0 - rates.automatic_read)
         best = Choice(-1, -1, unmarked * (1.0 if rates.automatic_read is None else CLEARLY))
     done = sum(sizes[: held + 1]) * rates.read
     longer = _longer(segments[: held + 1], costs, rates) if held >= 0 and not held_long else 0.0

@@ -2,15 +2,21 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.batches.shared_book import PostgresBook, QueueAway
 from gateway.batches.turn import FileTurn, PostgresTurn, Turn
 from tests.batches.conftest import BATCH_PRICES, QUEUE, config, create, ended, line, look, rows
 from tests.batches.provider import Provider
 from tests.build import PLAIN, Gateway
+from tests.ledger.postgres import Postgres, binaries
 from tests.upstream import until
+
+CALLS = 24
 
 
 def test_a_batch_is_found_at_both_and_made_once(
@@ -73,3 +79,54 @@ async def test_one_process_has_the_turn_until_it_is_gone(kind: str, tmp_path: Pa
     await asyncio.wait_for(waiting, 20.0)
     assert await second.held()
     await second.close()
+
+
+def test_a_database_that_is_killed_costs_no_call(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls under way end and are noted when it is back: each is made once, answered once and in the ledger once."""
+    bin_dir = binaries()
+    if bin_dir is None:
+        pytest.skip("no PostgreSQL: install the test extra")
+    monkeypatch.setenv("PEPPER", "a pepper")
+    server = Postgres(bin_dir, durable=True)
+    try:
+        shared = config(provider, queue={**QUEUE, "store": "database", "at_once": 2}, database_url=server.url, key_pepper="env:PEPPER")
+        with Gateway(tmp_path, shared, {"plain": PLAIN}, BATCH_PRICES) as gateway:
+            made = create(gateway, [line(n, "m-live") for n in range(CALLS)])
+            until(lambda: len(provider.live) >= 3, "some calls", 60)
+            server.kill()
+            refused = gateway.ask("GET", f"/v1/batches/{made['id']}", gateway.key())
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_unavailable")
+            server.start()
+            until(lambda: look(gateway, made["id"]).get("status") == "completed", "the batch to end", 60)
+            over = look(gateway, made["id"])
+            assert over["request_counts"] == {"total": CALLS, "completed": CALLS, "failed": 0}
+            answered = [row["custom_id"] for row in rows(gateway, over["output_file_id"])]
+            assert sorted(answered) == sorted(f"c{n}" for n in range(CALLS))
+            asked = [call["messages"][0]["content"] for call in provider.live]
+            assert sorted(asked) == sorted(f"question {n}" for n in range(CALLS))
+            usage = until(lambda: found if (found := spend(gateway))["calls"] >= CALLS else None, "the ledger to have them")
+            assert (usage["calls"], usage["attempts"]) == (CALLS, CALLS)
+    finally:
+        server.stop()
+
+
+def spend(gateway: Gateway) -> dict[str, Any]:
+    found: dict[str, Any] = gateway.ask("GET", "/tollway/usage?report=spend", gateway.key()).json()
+    return found.get("total") or {"calls": 0}
+
+
+def test_a_book_that_is_closed_lets_go_of_who_waits_for_it(postgres_url: str) -> None:
+    """Its statements are asked for in threads, which the end of a gateway waits for."""
+    book = PostgresBook(postgres_url)
+    book.batches("status = 'in_progress'")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(book._rows, "SELECT pg_sleep(3600)")
+        active = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+        until(lambda: book._rows(active)[0][0] == 1, "the statement to be under way")
+        book.close()
+        with pytest.raises(QueueAway):
+            waiting.result(20)
+    with pytest.raises(QueueAway):
+        book.batches("status = 'in_progress'")

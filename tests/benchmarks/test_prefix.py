@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import prefix_traces
 from benchmarks.prefix import FAMILIES, measure, prices_of, untouched
-from benchmarks.prefix_informed import informed
+from benchmarks.prefix_informed import from_others, informed
 from benchmarks.prefix_oracle import Prices, bound
 from benchmarks.prefix_traces import Call, Trace
 from benchmarks.prefix_traffic import traffic
@@ -64,6 +64,15 @@ def test_knowing_chances_is_worth_no_more_than_knowing_the_future() -> None:
     assert bound(prompts, CLAUDE) == pytest.approx(2_000 * (160 + 40 * 1.35))
     often = [(at_s, prompt) for at_s, prompt in prompts if prompt.blocks[0].digest in {b"%d" % n for n in range(0, 200, 5)}]
     assert informed(often, CLAUDE) == pytest.approx(2_000 * 40 * 1.35)
+
+
+def test_what_others_show_is_less_than_what_is_known() -> None:
+    """Each of two conversations asks for a piece of its own, one of them again: nobody else's shows that it will."""
+    prompts = [(at_s, Prompt((Block(name, 2_000, None, 1, "messages"),))) for at_s, name in ((0, b"a"), (60, b"a"), (120, b"b"))]
+    assert informed(prompts[:2], CLAUDE) == pytest.approx(2_000 * 1.35)
+    assert from_others(prompts, (0, 0, 1), CLAUDE) > informed(prompts, CLAUDE)
+    shared = [(at_s, Prompt((Block(b"a", 2_000, None, 1, "messages"),))) for at_s in (0.0, 60.0)]
+    assert from_others(shared, (0, 1), CLAUDE) == informed(shared, CLAUDE)
 
 
 def test_traffic_is_the_same_each_time_and_spoils_what_it_says() -> None:

@@ -110,3 +110,11 @@ def test_what_stays_is_what_stayed(prompts: list[list[str]]) -> None:
 def _is_within(some: list[int], all_: list[int]) -> bool:
     rest = iter(all_)
     return all(any(one == other for other in rest) for one in some)
+
+
+def test_lines_without_words_do_not_speak_for_the_last_one() -> None:
+    """Bullets and numbers near the end stay; that the last line changes is learnt all the same."""
+    app = App()
+    for n in range(2):
+        talk(app, *[[*MORE, "- 1\n", "- 2\n", "- 3\n", f"{word} {n}x it.\n".replace("x", "")] for word in ("Mind", "Watch", "Skip", "Try")])
+    assert talk(app, [*MORE, "- 1\n", "- 2\n", "- 3\n", "Leave it be."]) == [["Leave it be."]]

@@ -69,3 +69,11 @@ def test_one_document_and_two_questions_share_the_place_between() -> None:
     ends = [places(page({"messages": messages}, "anthropic_messages"), "opening", -1) for messages in (DOCUMENT, other)]
     assert ends[0][0].key == ends[1][0].key
     assert ends[0][1].key != ends[1][1].key
+
+
+def test_a_message_is_routed_by_its_words() -> None:
+    """However they are wrapped; what a provider renders alike begins alike."""
+    words = "Keep to the manual. " * 60
+    text, other = ({"messages": [{"role": "system", "content": said}, *say("a")]} for said in (words, "Other " + words))
+    block = {"messages": [{"role": "developer", "content": [{"type": "text", "text": words}]}, *say("b")]}
+    assert page(text, "openai_chat").beginning == page(block, "openai_chat").beginning != page(other, "openai_chat").beginning

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -44,12 +45,18 @@ def test_a_team_judges_its_own_runs(gate: Gateway) -> None:
     own, foreign = gate.make_key("plain")["key"], gate.make_key("other")["key"]
     headers = {"x-tollway-run": "run-1", "x-tollway-subgoal": "edit"}
     assert gate.chat(chat_body("m-judged"), team="plain", headers=headers).status_code == 200
+    until(lambda: gate.ask("GET", "/tollway/runs/run-1", key=own).status_code == 200, "the database to have the call")
     path, said = "/tollway/runs/run-1/subgoals/edit", {"passed": True, "evidence": "3 tests pass"}
     assert gate.ask("POST", path, key=foreign, json=said).status_code == 404
     assert gate.ask("POST", path, key=own, json={"evidence": "x"}).status_code == 400
     made = gate.ask("POST", path, key=own, json=said)
     assert (made.status_code, made.json()["passed"]) == (201, True)
-    run = gate.ask("GET", "/tollway/runs/run-1", key=own).json()
+
+    def judged() -> Any:
+        found = gate.ask("GET", "/tollway/runs/run-1", key=own).json()
+        return found if found["subgoals"][0]["verdict"] else None
+
+    run: dict[str, Any] = until(judged, "the database to have the verdict")
     (goal,) = run["subgoals"]
     assert (goal["subgoal"], goal["calls"], goal["verdict"]["evidence"]) == ("edit", 1, "3 tests pass")
     assert run["calls"] == 1
