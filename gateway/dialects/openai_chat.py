@@ -130,9 +130,9 @@ def look(body: bytes) -> Observed:
     raw, choices = answer.usage, answer.choices
     tier = answer.service_tier or (openai_tap.tier({}, raw) if "service_tier" in raw else None)
     return Observed(
-        usage=usage(raw), served_model=answer.model or None, served_tier=tier,
+        usage=usage(raw), served_model=counts.name(answer.model), served_tier=counts.name(tier),
         finish_reason=openai_tap.FINISH.get(choices[0].finish_reason or "", "stop") if choices else None,
-        response_id=answer.id or None,
+        response_id=counts.name(answer.id),
     )  # fmt: skip
 
 
