@@ -14,8 +14,9 @@ import openai.types.responses.response_create_params as responses
 import pytest
 
 from gateway import dialects
-from gateway.backends.fields import APIS, KNOWN, receipt, told
+from gateway.backends.fields import APIS, KNOWN, known, receipt, told
 from gateway.backends.fleet import Fleet, Target
+from gateway.serve import embedded
 from gateway.settings import load
 from router_policies.strict_yaml import BadFile
 from router_policies.types import Rates
@@ -83,6 +84,10 @@ def test_what_only_shapes_the_answer_travels(dialect: str) -> None:
 def test_whom_the_list_is_for(tmp_path: Path, backend: dict[str, Any], left: list[str]) -> None:
     """What names its engine or stands inside our network, unless the settings say otherwise; they may name more fields."""
     assert target(tmp_path, **backend).left_out("openai_chat", ["model", "top_k", "mcp"]) == left
+
+
+def test_the_embedded_engine_is_ones_own() -> None:
+    assert known(embedded("http://127.0.0.1:9/v1")) is KNOWN
 
 
 @pytest.mark.parametrize("wrong", ["some", [""], [1], {"mcp": True}])
