@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gateway.backends.http import Address
-from gateway.backends.media import is_inside
 from gateway.settings_file import BackendSettings
 
 Known = Mapping[str, frozenset[str]]
@@ -77,12 +75,12 @@ KNOWN: Known = {
 
 
 def known(backend: BackendSettings) -> Known | None:
-    """What travels to a backend; None: everything, as to providers. Own is what names its engine or stands inside."""
+    """What travels to a backend; None: everything, as to providers and to proxies in front of them. Own is what names its
+    engine: an address inside the network says nothing, since providers are reached by such too."""
     if backend.fields == "pass":
         return None
     if backend.fields is None:
-        own = backend.engine is not None or is_inside(Address.of(backend.url).origin[1])
-        return KNOWN if own else None
+        return None if backend.engine is None else KNOWN
     more = frozenset(backend.fields)
     return {name: fields | more for name, fields in KNOWN.items()}
 

@@ -70,7 +70,7 @@ def test_a_providers_batch_is_a_lane(start: Start, provider: Provider, model: st
 
 
 @pytest.mark.parametrize("model", ["m-off", "m-claude"])
-def test_a_batch_inside_the_network_has_known_fields_only(start: Start, provider: Provider, model: str) -> None:
+def test_a_batch_has_known_fields_only_where_a_call_has(start: Start, provider: Provider, model: str) -> None:
     """As for a call that somebody waits for, and its entry says so."""
     with start() as gateway:
         batch = create(gateway, [line(0, model, max_tokens=50, mcp_servers=[{"url": "http://10.0.0.1"}])])

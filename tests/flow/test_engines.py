@@ -135,7 +135,7 @@ def test_an_engine_gets_no_field_that_steers_it(tmp_path: Path, upstream: Upstre
     names = ", ".join(odd)
     own = {"dialect": "openai", "url": site.url, "models": [site.model], "connect_timeout_ms": 20_000}
     asked = {**chat_body(site.model, stream=stream), "top_k": 4, "chat_template_kwargs": {"enable_thinking": False}}
-    with Gateway(tmp_path, {"backends": {"own": own, "open": {**own, "models": ["any"], "fields": "pass"}}}, {"plain": PLAIN}) as gateway:
+    with Gateway(tmp_path, {"backends": {"own": {**own, "fields": []}, "open": {**own, "models": ["any"]}}}, {"plain": PLAIN}) as gateway:
         said = [stream_of(*chat_stream())] * 3 if stream else [whole(chat_answer())] * 3
         for reply in said:
             site.says(reply)
