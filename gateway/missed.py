@@ -2,7 +2,7 @@
 
 A call that was answered is only remembered: a reference to its body, in a queue that is bounded by bytes. A turn that goes on
 from the conversation's last one and was read from its cache takes that one's place. Explaining is worth less than any call, so
-the thread works a fifth of the time at most, in slices, and what it cannot keep up with is dropped and counted.
+the thread works a tenth of the time at most, in slices, and what it cannot keep up with is dropped and counted.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT_S = 0.25
 """As long as an entry waits for its explanation before it goes to the database without: a usual batch's time."""
 LEAST_TOKENS = 256
 """Shorter prompts are cached by no provider, and should cost nothing here."""
-_LINGER_S, _REST = 0.005, 4
+_LINGER_S, _REST = 0.005, 9
 _SLICE_S, _NAP_S = 0.001, 0.0002
 _FOUND = 10_000
 
@@ -171,7 +171,7 @@ class Misses:
         self._pause()
 
     def _pause(self) -> None:
-        """Lets calls have the interpreter: after each slice for a moment, and four fifths of the time in all."""
+        """Lets calls have the interpreter: after each slice for a moment, and nine tenths of the time in all."""
         worked = time.thread_time() - self._worked_s
         if worked > _SLICE_S and not self._closing:
             time.sleep(max(_NAP_S, _REST * worked))

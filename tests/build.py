@@ -47,7 +47,7 @@ def backend(site: Site, dialect: str = "openai", **fields: Any) -> dict[str, Any
     """A backend in `tollway.yaml` that speaks to a site."""
     patient = {"connect_timeout_ms": 20_000}  # a busy machine is no dead backend
     return {
-        "dialect": dialect, "url": site.url, "key": "env:PROVIDER_KEY", "provider": "test", "models": [site.model], **patient, **fields,
+        "dialect": dialect, "url": site.url, "key": "env:PROVIDER_KEY", "provider": "test", "models": [site.model], "fields": "pass", **patient, **fields,
     }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def test_the_repository_keeps_no_secret() -> None:
 
 @pytest.mark.parametrize("secret", [
     "sk-" + "Zq8" * 16, "sk-ant-api03-" + "Zq8" * 20, "AKIA" + "Q7Z3" * 4, "ghp_" + "Zq8x" * 9, "AIza" + "Zq8xQ" * 7,
-    "-----BEGIN RSA PRIVATE KEY-----", "hf_" + "Zq" * 17, "eyJ" + "Zq8" * 6 + ".eyJ" + "Zq8" * 6 + "." + "Zq8" * 9, KEY,
+    "-----BEGIN " + "RSA PRIVATE KEY-----", "hf_" + "Zq" * 17, "eyJ" + "Zq8" * 6 + ".eyJ" + "Zq8" * 6 + "." + "Zq8" * 9, KEY,
 ])  # fmt: skip
 def test_a_secret_would_be_found(secret: str) -> None:
     """In the middle of a line of any file."""

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import streamlit as st
 
@@ -72,17 +74,19 @@ def _over_time(view: View, found: Sequence[Quantiles]) -> None:
 
 
 def _by_hour(view: View, of: Of) -> None:
-    """A heat map: the worst p95 that an hour of the clock had in the last week of the range."""
+    """A heat map: the worst p95 that an hour of the clock had in the last week of the range. Hours are UTC's, as the roll-ups
+    have them: in zones of half hours they begin at half past."""
     until = min(view.part.until_us, data.now_us())
-    part = replace(view.part, since_us=max(view.part.since_us, until - WEEK_US), until_us=until)
-    worst: dict[tuple[str, str], Quantiles] = {}
+    part = replace(view.part, since_us=max(view.part.since_us, until - WEEK_US), until_us=until, tz="UTC")
+    zone, worst = ZoneInfo(view.tz), dict[tuple[str, str], Quantiles]()
     for q in data.waits((("hour", "lane"),), part, of).by["hour", "lane"]:
-        cell = (charts.name(q.key[0])[11:13], charts.name(q.key[1]))
+        begins = datetime.fromisoformat(charts.name(q.key[0])).astimezone(zone)
+        cell = (f"{begins:%H:%M}" if begins.minute else f"{begins:%H}", charts.name(q.key[1]))
         if cell not in worst or q.p95 > worst[cell].p95:
             worst[cell] = q
     points = [
         {"x": hour, "y": lane, "value": q.p95, "exact": f"worst p95 {format.ms(q.p95)}, {q.count:,} attempts in that hour"}
-        for (hour, lane), q in worst.items()
+        for (hour, lane), q in sorted(worst.items(), key=lambda item: item[0])
     ]
     parts.chart(charts.grid(points, "ms"), "Worst p95 by hour of the day and lane")
 

@@ -1,14 +1,16 @@
 """Reads sums from the roll-ups where they can tell, and the rest from the ledger, so that together they are exact.
 
-A slice is cut in three: whole hours come from the roll-up; the pieces of hours at its two ends come from the ledger, and so do
-hours that a zone's midnight cuts (zones of half and quarter hours: one hour a day); and so does whatever came since the last
-time the roll-up was added to. All three are disjoint and read in one transaction.
+A slice is cut in three: whole hours come from the roll-up; the pieces of hours at its two ends come from the ledger, and so
+does whatever came since the last time the roll-up was added to. All three are disjoint and read in one transaction.
+
+In zones of half and quarter hours a day or an hour begins within an hour of the roll-up. That counts where its end belongs; its
+beginning is read from the ledger, added where it belongs itself, and taken from there.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -18,6 +20,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    cast,
     func,
     literal,
     literal_column,
@@ -28,7 +31,7 @@ from sqlalchemy import (
 )
 
 from gateway.ledger import days
-from gateway.ledger.days import HOUR_US
+from gateway.ledger.days import DAY_US, HOUR_US
 from gateway.ledger.latency import BIN, SPANS, Of
 from gateway.ledger.measures import IS_ATTEMPT, SOURCE, sums_of
 from gateway.ledger.reader import Moment
@@ -39,7 +42,7 @@ from gateway.ledger.tables import LEDGER
 
 C = LEDGER.c
 MOST_CUT_HOURS = 400
-"""A range whose days cut more hours than this is read from the ledger: years of a half-hour zone."""
+"""A range whose days, or hours, cut more hours than this is read from the ledger: years of a half-hour zone."""
 _VARYING = frozenset().union(*VARYING)
 
 
@@ -51,8 +54,8 @@ class Plan:
     first: int
     """Whole hours from this one on, counted from the epoch, up to `last`, which is not in."""
     last: int
-    cut: tuple[int, ...]
-    """Hours between them that are left out."""
+    cut: tuple[tuple[int, int], ...]
+    """Beginnings of hours between them that may belong to another day or hour of the zone than the hour's end; microseconds."""
     rest: tuple[str, ...]
     """The dimension that also has the entries without a run or tag that `dim` is about."""
     projects: tuple[str, ...]
@@ -72,13 +75,13 @@ def plan(by: Sequence[str], part: Slice, dims: Sequence[tuple[str, ...]] = DIMS)
     without = any(sparse(name) and _has_none(wanted) for name, wanted in part.where.items())
     if dim is None or without or len(times) > 1 or (times and by[0] not in TIMES) or frozenset(need & _VARYING) not in VARYING:
         return None
-    cut = _cut_hours(part) if times else ()
-    if cut is None or ("hour" in times and not _whole_hours(part)):
+    cut = _cut(part, DAY_US if "day" in times else HOUR_US) if times else ()
+    if cut is None:
         return None
     first, last = -(-part.since_us // HOUR_US), part.until_us // HOUR_US
     rest = _dimension({name for name in need if not sparse(name)}, dims)
     assert rest is not None, "what splits a run or a tag splits all entries"
-    return Plan(dim, first, last, tuple(hour for hour in cut if first <= hour < last), rest, projects)
+    return Plan(dim, first, last, tuple(piece for piece in cut if first <= piece[0] // HOUR_US < last), rest, projects)
 
 
 def _projects(part: Slice) -> tuple[str, ...]:
@@ -105,19 +108,19 @@ def _dimension(need: set[str], dims: Sequence[tuple[str, ...]]) -> tuple[str, ..
     return min(fitting, key=len, default=None)
 
 
-def _whole_hours(part: Slice) -> bool:
-    return all(offset % HOUR_US == 0 for _, offset in days.changes(part.tz, part.since_us, part.until_us))
-
-
-def _cut_hours(part: Slice) -> tuple[int, ...] | None:
-    """Hours that hold a midnight of the zone; None: too many."""
-    if _whole_hours(part):
+def _cut(part: Slice, unit_us: int) -> tuple[tuple[int, int], ...] | None:
+    """Of each hour in which a day or an hour of the zone begins, or its clocks change, what comes before; None: too many."""
+    since_us, until_us = part.clock_bounds
+    spans = days.changes(part.tz, since_us, until_us)
+    if all(offset % HOUR_US == 0 for _, offset in spans):
         return ()
-    first, last = days.instant(part.since_us, part.tz).date(), days.instant(part.until_us, part.tz).date()
-    if (last - first).days > MOST_CUT_HOURS:
+    if until_us - since_us > MOST_CUT_HOURS * unit_us:
         return None
-    starts = (days.day_start(first + timedelta(days=n), part.tz) for n in range((last - first).days + 1))
-    return tuple(at // HOUR_US for at in starts if at % HOUR_US)
+    ends = [at for at, _ in spans[1:]]
+    for (at, offset), end in zip(spans, [*ends, until_us], strict=True):
+        ends.extend(range(at + -(at + offset) % unit_us, end, unit_us))
+    last = {at // HOUR_US: at for at in sorted(ends) if at % HOUR_US}
+    return tuple((hour * HOUR_US, at) for hour, at in last.items())
 
 
 # sums
@@ -144,6 +147,10 @@ def _summed(by: Sequence[Dimension], part: Slice, found: Plan, now: Moment) -> S
     rolled = _Rolled(ROLLUP, by, part, found).queries([ROLLUP.c[name] for name in names])
     each = select(*[d.sql for d in by], *[parts[name] for name in names])
     beside = [query.select_from(SOURCE) for query in _from_ledger(each, part, found, now)]
+    if found.cut:
+        parts = entry_sums(now.dialect, _opens(now.dialect))
+        each = select(*[d.sql for d in by], *[parts[name] for name in names])
+        beside += _moved(each.select_from(SOURCE), by, names, part, found, now)
     both = union_all(*rolled, *beside).subquery("both")
     figures = {"calls" if name == counted else name: both.c[name] for name in names if name != "entries"}
     sums = [what.label(name) for name, what in sums_of(figures).items()]
@@ -228,9 +235,13 @@ def bins_query(by: Sequence[Dimension], part: Slice, of: Of, found: Plan, now: M
     rolled = _Rolled(LATENCY, by, part, found).query([LATENCY.c.bin, LATENCY.c.n]).where(LATENCY.c.of == of)
     ms, condition = SPANS[of]
     each = select(*[d.sql for d in by], BIN(ms).label("bin"), literal(1).label("n")).where(IS_ATTEMPT, condition)
-    both = union_all(rolled, *_from_ledger(each.select_from(LEDGER), part, found, now)).subquery("both")
+    beside = _from_ledger(each.select_from(LEDGER), part, found, now)
+    if found.cut:
+        beside += _moved(each.select_from(LEDGER), by, ("n",), part, found, now)
+    both = union_all(rolled, *beside).subquery("both")
     keys = [*[both.c[d.sql.name] for d in by], both.c.bin]
-    return select(*keys, func.sum(both.c.n).label("n")).group_by(*keys)
+    n = func.sum(both.c.n)
+    return select(*keys, n.label("n")).group_by(*keys).having(n > 0)
 
 
 # the two sources
@@ -258,8 +269,6 @@ class _Rolled:
         keys = [null() if lacks else self._key(d) for d, lacks in zip(self.by, lacking, strict=True)]
         query = select(*[key.label(d.sql.name) for key, d in zip(keys, self.by, strict=True)], *figures)
         query = query.where(c.dim.in_(found.dims(",".join(found.dim))), c.hour >= found.first, c.hour < found.last)
-        if found.cut:
-            query = query.where(c.hour.not_in(found.cut))
         for name, wanted in self.part.where.items():
             values = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
             if name == "team":
@@ -278,13 +287,23 @@ class _Rolled:
         return self.table.c[PLACES[self.plan.dim.index(name)]]
 
     def _key(self, dimension: Dimension) -> ColumnElement[Any]:
-        c, bounds = self.table.c, self.part.clock_bounds
-        at_us = c.hour * literal(HOUR_US, BigInteger)
-        if dimension.name == "day":
-            return days.day_number(at_us, dimension.tz, *bounds)
+        c = self.table.c
+        if dimension.name == "day" or (dimension.name == "hour" and self.plan.cut):
+            return _time(dimension, _end(c.hour), self.part)
         if dimension.name == "hour":
-            return at_us
+            return c.hour * literal(HOUR_US, BigInteger)
         return c.team if dimension.name == "team" else func.nullif(self._value(dimension.name), NONE)
+
+
+def _end(hour: ColumnElement[int]) -> ColumnElement[int]:
+    """SQL: the last microsecond of an hour of the roll-up."""
+    return hour * literal(HOUR_US, BigInteger) + literal(HOUR_US - 1, BigInteger)
+
+
+def _time(dimension: Dimension, at_us: ColumnElement[int], part: Slice) -> ColumnElement[int]:
+    """SQL: the day or hour of an instant, as `Dimension` counts it."""
+    of = days.day_number if dimension.name == "day" else days.hour_start
+    return of(at_us, dimension.tz, *part.clock_bounds)
 
 
 def _from_ledger(each: Select[Any], part: Slice, found: Plan, now: Moment) -> list[Select[Any]]:
@@ -292,11 +311,37 @@ def _from_ledger(each: Select[Any], part: Slice, found: Plan, now: Moment) -> li
     first_us, last_us = found.first * HOUR_US, found.last * HOUR_US
     if first_us >= last_us:
         return [part.apply(each)]
-    pieces = [(part.since_us, first_us), (last_us, part.until_us), *[(h * HOUR_US, (h + 1) * HOUR_US) for h in found.cut]]
-    pieces = [(a, b) for a, b in pieces if a < b]
+    pieces = [(a, b) for a, b in ((part.since_us, first_us), (last_us, part.until_us)) if a < b]
     at_us: ColumnElement[int] = C.at_us + literal_column("0", BigInteger)      # no index: the newest entries are fewer
-    new = part.among(each).where(seq(now.dialect) > now.rolled_to, at_us >= first_us, at_us < last_us)
-    queries = [new.where((at_us // literal(HOUR_US, BigInteger)).not_in(found.cut)) if found.cut else new]
+    queries = [part.among(each).where(seq(now.dialect) > now.rolled_to, at_us >= first_us, at_us < last_us)]
     if pieces:
-        queries.append(part.among(each).where(or_(*[and_(C.at_us >= a, C.at_us < b) for a, b in pieces])))
+        queries.append(part.among(each).where(_within(pieces)))
     return queries
+
+
+def _moved(
+    each: Select[Any], by: Sequence[Dimension], figures: Sequence[str], part: Slice, found: Plan, now: Moment
+) -> list[Select[Any]]:
+    """The beginnings of hours that are cut, of what the roll-up has: added to the day or hour that they belong to, and taken
+    from that of their hour's end, where the roll-up's row of the hour counts."""
+    place = seq(now.dialect) + literal_column("0", BigInteger)      # no index: nearly all are
+    of_end = _time(by[0], _end(C.at_us // literal(HOUR_US, BigInteger)), part).label("of_end")
+    piece = part.among(each.add_columns(of_end)).where(place <= now.rolled_to, _within(found.cut)).subquery("piece")
+    names = list(each.selected_columns.keys())
+    keys = [piece.c[name] for name in (*names, "of_end") if name not in figures]
+    sums = [cast(func.sum(piece.c[name]), BigInteger).label(name) for name in figures]
+    moved = select(*keys, *sums).group_by(*keys).cte("moved")
+    taken = {by[0].sql.name: moved.c.of_end} | {name: -moved.c[name] for name in figures}
+    return [select(*[moved.c[name] for name in names]), select(*[taken.get(name, moved.c[name]).label(name) for name in names])]
+
+
+@cache
+def _opens(dialect: str) -> ColumnElement[bool]:
+    """Of rows of pieces of hours: the first attempt of its call; all of a call's are of one time. A look at the call's other
+    attempts, one by one, would take longer than all the rest."""
+    order = func.row_number().over(partition_by=[C.at_us, C.call_id, C.kind], order_by=seq(dialect))
+    return order == literal_column("1", BigInteger)
+
+
+def _within(pieces: Sequence[tuple[int, int]]) -> ColumnElement[bool]:
+    return or_(*[and_(C.at_us >= first, C.at_us < last) for first, last in pieces])

@@ -168,7 +168,7 @@ class Adapter:
     def _backend(self, backend: Json, config: Json) -> tuple[str, Json]:
         settings, name = config.get("settings", {}), backend["name"]
         fields: Json = {
-            "dialect": backend["protocol"], "url": f"{backend['base_url']}/v1", "provider": "cases",
+            "dialect": backend["protocol"], "url": f"{backend['base_url']}/v1", "provider": "cases", "fields": "pass",
             "models": {**_aliases(backend, config), **backend["models"]}, "lanes": {backend["class"]: _first_guesses(name, config)},
         }  # fmt: skip
         if backend["protocol"] == "openai":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import data, format
+from dashboard import charts, data, format
 from dashboard.app import PAGES
 from gateway.ledger.reports import Reports, Slice
 from tests.dashboard.opened import metrics, page
@@ -30,6 +30,18 @@ def test_every_page_opens(look: Look, which: str, title: str) -> None:
     shown = " ".join(code.value for code in test.code)
     assert ("curl" in shown) == (which == "empty" and title in OF_CALLS)
     assert ("tollway up" in shown) == (title in OF_GATEWAYS)     # none of these ledgers has a gateway
+
+
+@pytest.mark.parametrize(("tz", "last"), [("Europe/Berlin", ""), ("Asia/Kolkata", ":30"), ("Asia/Kathmandu", ":45")])
+def test_hours_of_the_heat_map_are_said_as_they_begin(look: Look, monkeypatch: pytest.MonkeyPatch, tz: str, last: str) -> None:
+    """Every hour of the clock of a busy week, in its order; at half past in zones of half hours."""
+    drawn: list[list[charts.Point]] = []
+    grid = charts.grid
+    monkeypatch.setattr(charts, "grid", lambda points, unit: drawn.append(list(points)) or grid(points, unit))
+    look("busy")
+    page("Latency", tz=tz)
+    hours = list(dict.fromkeys(point["x"] for points in drawn for point in points if "or more" not in point["x"] and " to " not in point["x"]))
+    assert hours == [f"{hour:02}{last}" for hour in range(24)]
 
 
 @pytest.mark.parametrize("title", OF_CALLS)

@@ -12,7 +12,7 @@ import httpx
 
 from tests.build import PLAIN, Process, backend, chat_answer, command
 from tests.cases.clocked import write
-from tests.upstream import Site, Upstream, whole
+from tests.upstream import Site, Upstream, until, whole
 
 START = datetime(2026, 11, 2, tzinfo=UTC)
 DAYS, PEOPLE, JOBS = 5, 6, 12
@@ -38,6 +38,10 @@ class Traffic:
         self._process, self._site, self._clock = process, site, clock
         self._turns: Counter[str] = Counter()
 
+    @property
+    def calls(self) -> int:
+        return self._turns.total()
+
     def call(self, at: datetime, client: str, talk: str, **headers: str) -> httpx.Response:
         """The next turn of a conversation."""
         write(self._clock, at.isoformat())
@@ -62,6 +66,7 @@ def test_what_days_of_calls_teach_decides_and_a_rule_wins(upstream: Upstream, tm
             for second, client, talk in sorted(day(luck)):
                 answer = traffic.call(START + timedelta(days=n, seconds=second), client, f"{talk} of day {n}")
                 assert answer.headers["x-tollway-class"] == "standard"
+        until(lambda: sum(process.attempts(site).values()) == traffic.calls, "all calls in the ledger", 60)
         code, text = command("sensitivity", "train", "--config", str(tmp_path / "tollway.yaml"), "--json")
         assert code == 0, text
         told = json.loads(text)

@@ -5,7 +5,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as of_row
-from datetime import date
+from dataclasses import replace as replaced
+from datetime import date, datetime
 from typing import Any
 
 import pytest
@@ -197,6 +198,44 @@ def test_days_of_any_zone_are_exact(ledger: Any, tz: str) -> None:
     chosen = date.fromisoformat(str(day))
     since, until = day_range(chosen, chosen, tz)
     assert report.spend((), Slice(tz=tz, since_us=since, until_us=until)).total.calls == 144
+
+
+def at(day: str) -> int:
+    return int(datetime.fromisoformat(day).timestamp()) * 1_000_000
+
+
+@pytest.mark.parametrize(("tz", "until_us"), [
+    ("Asia/Kolkata", NOON), ("Asia/Kathmandu", NOON), ("Australia/Eucla", NOON), ("Pacific/Marquesas", NOON),
+    ("America/St_Johns", at("2025-11-03T12:00Z")), ("America/St_Johns", at("2026-03-09T12:00Z")), ("America/St_Johns", at("2010-11-08T12:00Z")),
+    ("Australia/Adelaide", at("2026-04-06T00:00Z")), ("Pacific/Chatham", at("2025-09-29T00:00Z")),
+    ("Australia/Lord_Howe", at("2025-10-06T00:00Z")), ("Australia/Lord_Howe", at("2026-04-06T00:00Z")),
+])  # fmt: skip
+def test_days_and_hours_that_begin_within_an_hour_are_exact(ledger: Any, tz: str, until_us: int) -> None:
+    """In zones of half and quarter hours, over their clock changes too, with retries, corrections and narrowed: to the cent what
+    the ledger tells, half-way and when all is in; and the roll-up tells it."""
+    some = list(entries(300, until_us, days=3))
+    old = next(e for e in some if e.cost_nanos is None)
+    fix = replace(old, id="x-1", kind="correction", corrects=old.id, cost_nanos=7, uncached_cost_nanos=9, tokens=TokenUsage())
+    url, report = ledger(*some, fix)
+    whole = Slice(tz=tz, since_us=some[0].at_us - 4 * HOUR_US + 777, until_us=until_us + 12_345)
+    parts = [whole, replaced(whole, where={"team": "search"}), replaced(whole, where={"lane": ["fast", "standard"], "project": "agents"})]
+    splits = [(time, *more) for time in ("day", "hour") for more in ((), ("team",), ("backend",), ("status", "lane"), ("run",))]
+    waits = [(time, *more) for time in ("day", "hour") for more in (("lane",), ("prompt", "lane"))]
+
+    def told_of() -> Any:
+        sums = [(by, part, plain(report.spend(by, part))) for by in splits for part in parts]
+        return sums, [(by, part, report.histogram(by, part)) for by in waits for part in parts]
+
+    assert all(found.cut for by in splits for part in parts if (found := rolled.plan(by, part)) or pytest.fail(f"{by} {part}"))
+    fresh = told_of()
+    direct = report.spend(("subgoal", "day"), whole)        # as no roll-up tells it
+    assert sum(row.cost_nanos or 0 for row in direct.rows) == sum(row.cost_nanos or 0 for row in report.spend(("day",), whole).rows)
+    roll(url, upto=150, chunk=150)
+    assert told_of() == fresh
+    roll(url)
+    assert told_of() == fresh
+    days = {day: sum(row.cost_nanos or 0 for row in direct.rows if row.key[1] == day) for day in {row.key[1] for row in direct.rows}}
+    assert {row.key[0]: row.cost_nanos or 0 for row in report.spend(("day",), whole).rows} == days
 
 
 def test_a_ledger_that_is_another_is_noticed_and_rolled_anew(ledger: Any) -> None:
