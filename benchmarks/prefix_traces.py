@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.prefix_clairvoyant import Marked, by_marks
 from benchmarks.prefix_informed import informed
 from benchmarks.prefix_oracle import Prices, bound, cost_of
-from benchmarks.providers.marked import MarkedCache, MarkRules
+from benchmarks.providers.marked import MarkedCache, MarkRules, Used
 from benchmarks.providers.prompt import Block, Prompt
 from gateway import dialects
 from gateway.dialects import splice
@@ -159,10 +159,10 @@ class _Cache:
     def __init__(self) -> None:
         self._cache = MarkedCache(MarkRules(ttls=_LIVES))
 
-    def cost(self, call: Call, marks: dict[int, str]) -> tuple[float, int, int]:
+    def cost(self, call: Call, marks: dict[int, str]) -> tuple[float, Used]:
         used = self._cache.serve("", _prompt(call, marks), call.at_s)
         used.begun(call.at_s + _BEGINS_S)
-        return cost_of(used, _PRICES, _LIVES), used.read, used.total
+        return cost_of(used, _PRICES, _LIVES), used
 
 
 def _fixed(calls: Sequence[Call], ttl: str) -> float:
@@ -182,10 +182,10 @@ def _planned(calls: Sequence[Call]) -> float:
         if plan is not None:
             fields = {name: msgspec.json.encode(value) for name, value in plan.fields.items()}
             marks = _marks(orjson.loads(splice.change(page.body, page.spans, fields)))
-        cost, read, tokens = cache.cost(call, marks)
+        cost, used = cache.cost(call, marks)
         total += cost
         if plan is not None:
-            planner.learn(plan, read_tokens=read, input_tokens=tokens, at_us=at_us)
+            planner.learn(plan, read_tokens=used.read, input_tokens=used.total, at_us=at_us, written=used.written)
     return total
 
 

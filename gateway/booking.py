@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gateway import caching, late
 from gateway.attempt import Outcome
+from gateway.backends.fields import receipt
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
 from gateway.core.call import Call
@@ -75,6 +76,8 @@ class Booking(msgspec.Struct, kw_only=True):
     predicted_read_tokens: int
     sent: bytes = b""
     """The request's body as it went out, for what only it shows."""
+    left_out: Sequence[str] = ()
+    """The client's fields that an engine of one's own does not get."""
     planned: Planned | None = None
     """What it asks of the provider's cache."""
     hold: Hold | None = None
@@ -179,13 +182,19 @@ class Booking(msgspec.Struct, kw_only=True):
             policy_version=decision.policy_version,
             reason=decision.reason,
             decision=plan.lanes_seen,
-            receipts=tuple([*[change.receipt for change in plan.changes], *(self.planned.receipts if self.planned else ())]),
+            receipts=self._receipts(),
             predicted_read_tokens=self.predicted_read_tokens,
             status="orphaned",
             tokens=TokenUsage(uncached=plan.prompt_tokens),
             tokens_from="estimate",
             held_nanos=self._held,
         )
+
+    def _receipts(self) -> tuple[Mapping[str, Any], ...]:
+        """What became of the request on its way: normalized, left out, asked of a cache."""
+        dropped = [receipt(self.left_out)] if self.left_out else []
+        planned = self.planned.receipts if self.planned else ()
+        return (*[change.receipt for change in self.plan.changes], *dropped, *planned)
 
     @property
     def _held(self) -> int | None:

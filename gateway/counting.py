@@ -45,7 +45,8 @@ class Counting:
     async def _asked(self, call: Call, target: Target, model: str, client: Client) -> bool:
         """Whether the backend has answered."""
         name = call.dialect
-        body = dialects.request(name, name, call.body, call.sketch, model=model, set_fields={}, ask_usage=False)
+        set_fields = dict.fromkeys(target.left_out(name, call.sketch.spans))
+        body = dialects.request(name, name, call.body, call.sketch, model=model, set_fields=set_fields, ask_usage=False)
         stop = Stop()
         client.on_gone(stop.set)
         if client.gone:

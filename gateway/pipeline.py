@@ -22,6 +22,7 @@ from gateway.attempt import Attempt, Outcome, TryNext
 from gateway.backends import media
 from gateway.backends.engines.figures import Intent
 from gateway.backends.engines.live import urgency
+from gateway.backends.fields import told
 from gateway.backends.fleet import Target
 from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
@@ -167,11 +168,12 @@ class Pipeline:
     ) -> None:
         via, target, model = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect), ranked.upstream_model
         predicted = plan.cached[ranked.lane.key]
+        left = target.left_out(plan.call.dialect, plan.call.sketch.spans)
         booking = Booking(
             plan=plan, via=via, number=number, id=f"{plan.call.id}-{number}", ranked=ranked, target=target,
-            predicted_read_tokens=predicted,
+            predicted_read_tokens=predicted, left_out=left,
         )
-        set_fields = dict(target.set_fields)
+        set_fields = {**dict.fromkeys(left), **target.set_fields}
         if via.live.watches or target.cache_salt:
             booking.target = target = via.live.prepare(target, self._intent(plan, target), set_fields)
         if plan.output_cap is not None:
@@ -182,7 +184,7 @@ class Pipeline:
             upstream_model=model,
             set_fields=set_fields,
             settle=client.settling(booking.settle) if isinstance(client, Side) else booking.settle,
-            headers=_answer_headers(plan, ranked),
+            headers=_answer_headers(plan, ranked, left),
             stop_on_hang_up=policy.hang_up == "cancel" or isinstance(client, Side),
             keepalive_s=via.settings.keepalive_ms / 1e3,
             deadline=deadline,
@@ -247,10 +249,11 @@ def cache_salt(secret: bytes, team: str) -> str:
     return hmac.new(secret, f"cache_salt\0{team}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def _answer_headers(plan: Plan, ranked: Ranked) -> list[tuple[bytes, bytes]]:
+def _answer_headers(plan: Plan, ranked: Ranked, left_out: Sequence[str]) -> list[tuple[bytes, bytes]]:
     decision, lane = plan.decision, ranked.lane
     route = _route_headers(lane.backend, lane.name, decision.klass.name, decision.reason)
-    return [(b"x-tollway-call", plan.call.id.encode("ascii")), *route]
+    dropped = [(b"x-tollway-dropped", told(left_out).encode("ascii"))] if left_out else []
+    return [(b"x-tollway-call", plan.call.id.encode("ascii")), *route, *dropped]
 
 
 @lru_cache(1_024)

@@ -76,7 +76,7 @@ def embedded(url: str) -> BackendSettings:
     }
     return BackendSettings(
         dialect="openai", url=url, models={EMBEDDED_MODEL: ModelSettings()}, lanes=lanes, cache_salt=True,
-        kv_events="/kv_events",
+        kv_events="/kv_events", fields=[],
     )
 
 

@@ -126,6 +126,11 @@ class BackendSettings(_Part):
         description="addresses of pictures and files in a prompt: pass them on, or refuse all but data:; default: refuse where "
         "the backend's own address is inside our network, for it would fetch from there",
     )
+    fields: Literal["pass"] | list[Annotated[str, Field(min_length=1, max_length=512)]] | None = Field(
+        None,
+        description="fields of requests that travel: `pass`: any; a list: the known ones and these; default: the known ones "
+        "where `engine` is named, else any",
+    )
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
     engine: EngineName | None = Field(
         None,

@@ -7,11 +7,12 @@ serves every call for a few milliseconds, so a decision costs no bookkeeping.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+from gateway.backends.fields import Known, known, left_out
 from gateway.backends.http import Address
 from gateway.backends.media import is_inside
 from gateway.backends.probe import LaneProbe
@@ -58,6 +59,8 @@ class Target:
     """Whether it is reached through a batch API only, and by no call on its way."""
     data_only: bool = False
     """Whether pictures and files must come as data: URLs."""
+    known_fields: Known | None = None
+    """The only fields of a client that travel to an engine of one's own; None: all."""
     pool: str
     """What shares one prefix cache: all lanes of a backend."""
     base: str = ""
@@ -68,6 +71,10 @@ class Target:
     def native(self) -> bool:
         """Whether it is the provider whose dialect it speaks, who knows that client's billing header."""
         return self.dialect == "anthropic_messages" and not self.cache_salt
+
+    def left_out(self, client: str, names: Iterable[str]) -> list[str]:
+        """Which of the top-level fields of a body in the client's dialect do not travel there."""
+        return left_out(self.known_fields, client, self.dialect, names)
 
     def at(self, path: str) -> Target:
         """The same lane, at another path under the backend's address."""
@@ -240,6 +247,7 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         batch=how.batch or how.offline,
         offline=how.offline,
         data_only=_data_only(backend),
+        known_fields=known(backend),
         pool=name,
         base=backend.url,
         apis=backend.apis,

@@ -104,10 +104,11 @@ class Handover:
 
     def _body(self, one: Ready, lane: Lane, target: Target) -> bytes:
         model = one.resolved.model
-        fields = {name: value for name, value in target.set_fields.items() if name != "service_tier"}
+        set_fields = {name: value for name, value in target.set_fields.items() if name != "service_tier"}
+        left = dict.fromkeys(target.left_out(one.call.dialect, one.call.sketch.spans))
         return dialects.request(
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
-            set_fields=fields, ask_usage=False,
+            set_fields={**left, **set_fields}, ask_usage=False,
         )  # fmt: skip
 
     async def _booking(self, one: Ready, lane: Lane, target: Target, body: bytes) -> Booking:
@@ -124,7 +125,7 @@ class Handover:
         )  # fmt: skip
         booking = Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
-            sent=body,
+            sent=body, left_out=target.left_out(call.dialect, call.sketch.spans),
         )  # fmt: skip
         left_s = max(one.line.deadline_us / 1e6 - self._pacing.now_s(), 0.0)
         until = time.monotonic() + left_s

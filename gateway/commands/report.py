@@ -119,6 +119,8 @@ def _receipt(receipt: dict[str, Any]) -> str:
         return f"conversation {receipt['place']}" + (f", held out from: {held}" if held else "")
     if "left" in receipt:
         return f"left as it came by {receipt['pass']}: {receipt['place']} {receipt['left']}"
+    if "dropped" in receipt:
+        return f"not sent: {receipt['place']} ({receipt['dropped']})"
     if receipt["pass"].startswith("cache_"):
         return f"asked of the provider's cache at {receipt['place']}: {receipt['after']}"
     return f"normalized {receipt['place']} by {receipt['pass']}: {receipt['before']} -> {receipt['after']}"

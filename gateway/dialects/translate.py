@@ -65,7 +65,8 @@ class Target(Protocol):
 def translated_request(client: Source, upstream: Target, body: bytes, model: str, set_fields: Mapping[str, Json]) -> bytes:
     try:
         wire = upstream.render_request(replace(client.parse_request(body), model=model))
-        wire.update({name: value for name, value in set_fields.items() if value is not None})
+        wire.update(set_fields)
+        wire = {name: value for name, value in wire.items() if name not in set_fields or value is not None}
         return msgspec.json.encode(wire)
     except RecursionError:
         raise TooDeep("The request body is nested too deeply.") from None

@@ -15,6 +15,7 @@ import orjson
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.core import heap
 from gateway.ledger.rollup_sql import Statements, statements
 from gateway.ledger.rollup_tables import KEPT, RATES, STATE, seq
 from gateway.ledger.sql import Store
@@ -39,6 +40,7 @@ class Roller:
 
     def __init__(self, store: Store, rates_of: RatesOf) -> None:
         self.store, self._rates_of = store, rates_of
+        self._prepared = False
 
     async def step(self, chunk: int = CHUNK) -> Rolled:
         """Adds up to `chunk` entries. Raises SQLAlchemy's errors; then nothing was added."""
@@ -58,6 +60,9 @@ class Roller:
                 await connection.exec_driver_sql(sql.latency, between)
                 await connection.exec_driver_sql(sql.values, between)
             await connection.exec_driver_sql(sql.done, (until, count, time.time_ns() // 1_000))
+        if count and not self._prepared:    # SQLite takes 30 MiB to read statements of 100 kB
+            self._prepared = True
+            await asyncio.to_thread(heap.give_back)
         return Rolled(count, newest - until)
 
     async def _learn_rates(self, connection: AsyncConnection, sql: Statements, between: tuple[int, int]) -> None:

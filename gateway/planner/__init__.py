@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from gateway.core.errors import BadRequest
 from gateway.planner.answers import Answers
 from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime
+from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader
@@ -27,6 +28,7 @@ from gateway.planner.held import Held, Seen
 from gateway.planner.keys import CacheKeys
 from gateway.planner.places import Page, Place, places
 from gateway.planner.reuse import Came, Chance, ReuseBook
+from gateway.planner.terms import Terms, has_a_habit, of_habit
 from gateway.planner.values import Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
@@ -54,6 +56,7 @@ class Planner:
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
     answers: Answers = field(default_factory=Answers)
+    bets: Bets = field(default_factory=Bets)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
 
     def plan(self, page: Page, asker: Asker, backend: Backend, now_us: int, *, first: bool = True) -> Planned | None:
@@ -68,8 +71,14 @@ class Planner:
             _log.warning("no cache plan for a request: %s: %s", type(error).__name__, error)
             return None
 
-    def learn(self, planned: Planned, *, read_tokens: int | None, input_tokens: int, at_us: int) -> None:
-        """The answer came: what was planned is stored, `at_us` being when the call came."""
+    def learn(
+        self, planned: Planned, *, read_tokens: int | None, input_tokens: int, at_us: int,
+        written: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """The answer came: what was planned is stored, `at_us` being when the call came. `written`: tokens by
+        lifetime; None: it is not known."""
+        if planned.stake is not None and read_tokens is not None and written is not None and input_tokens > 0:
+            self.bets.settle(planned.stake, input_tokens, read_tokens, written)
         if input_tokens > 0 and planned.end_bytes:
             seen = planned.end_bytes / input_tokens
             known = self._bytes_per_token.get(planned.model, _BYTES_PER_TOKEN)
@@ -113,7 +122,9 @@ class Planner:
                 rates = replace(rates, writes=rates.writes[:1], automatic_read=None)
             base = replace(base, saving_usd=(rates.writes[0] - rates.read) * rates.input_usd)
             base = self._stored(asked, own, rates, base)
-        return base if base.fields or base.stored else None
+            if base.stake is not None:
+                self.bets.enter(base.stake)
+        return base if base.fields or base.stored or base.stake else None
 
     def _stored(self, asked: Asked, own: Own, rates: Rates, base: Planned) -> Planned:
         """What is to be stored, and how it is asked for."""
@@ -125,22 +136,46 @@ class Planner:
         if laid is None:
             return base
         segments = self._segments(asked, laid)
-        short = next(iter(rules.lives.values()))
-        alone = base
-        if rates.automatic_read is not None and laid.held < 0:
-            pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
-            saving = (1.0 - rates.automatic_read) * rates.input_usd
-            alone = replace(base, pool=pool, stored=laid.stored(short), saving_usd=saving)
-            if (sight.under_way and sight.came.waited_s <= short) or self.writer(alone):
-                return alone  # it is there, or about to be, and a prompt with marks does not read it
         if rules.lifetime_field:
             # of an opening most never comes again, and what stands behind something short-lived goes with it
             may = sight.under_way and (laid.held < 0 or laid.held_long)
             return for_lifetime(laid, segments, rates if may else replace(rates, writes=rates.writes[:1]), base)
-        choice = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long)
+        terms = self._terms(asked, laid, rates)
+        base = alone = terms.entered(base)
+        short = next(iter(rules.lives.values()))
+        if rates.automatic_read is not None:
+            pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
+            saving = (1.0 - rates.automatic_read) * rates.input_usd
+            alone = replace(base, pool=pool, stored=laid.stored(short), saving_usd=saving)
+            if self._is_there(asked, laid, rates, alone) or (laid.held < 0 and (
+                (sight.under_way and sight.came.waited_s <= short) or self.writer(alone)
+            )):  # fmt: skip
+                return alone  # it is there, or about to be, and a prompt with marks does not read it
+        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long)
+        choice = terms.covered(best, self.bets, segments[-1].now.within[0], under_way=sight.under_way)
         if choice.last < 0 and rates.automatic_read is not None:
             return alone
-        return self._marked(asked, laid, choice, rates, base, sight)
+        return self._marked(asked, laid, choice, rates, terms.entered(base, choice), sight)
+
+    def _is_there(self, asked: Asked, laid: Laid, rates: Rates, alone: Planned) -> bool:
+        """Whether the automatic cache has so much of it that reading there is worth more than what marks have stored."""
+        deepest = self.held.deepest(alone.pool, asked.page.keys, asked.now_us)
+        if deepest < 0 or rates.automatic_read is None:
+            return False
+        marked = laid.tokens[laid.held] if laid.held >= 0 else 0
+        return asked.page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
+
+    def _terms(self, asked: Asked, laid: Laid, rates: Rates) -> Terms:
+        """What the call would cost without plans, by what the provider would have stored so far."""
+        page, rules, read = asked.page, asked.rules, 0
+        if has_a_habit(rules):
+            pool, life_s = f"{asked.backend.pool}\0habit", next(iter(rules.lives.values()))
+            deepest = self.held.deepest(pool, page.keys, asked.now_us)
+            read = round(page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0
+            if asked.first:
+                for key in page.keys[-1:] if rules.ends_are_marked else [place.key for place in laid.places]:
+                    self.held.store(pool, key, asked.now_us, life_s)
+        return Terms(asked, laid, rates, of_habit(rules, rates, laid.tokens[-1], read if read >= rules.minimum_tokens else 0))
 
     def _marked(
         self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight

@@ -71,6 +71,23 @@ class Warm(NamedTuple):
     chance: Chance
 
 
+class Stake(NamedTuple):
+    """One call's entry, to be put right by the provider's counts. `habit` and `planned`: what it was expected to cost."""
+
+    name: str
+    tokens: int
+    habit: float
+    planned: float
+    read: float
+    writes: Mapping[str, float]
+
+    def counted(self, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> float:
+        """What the call has cost."""
+        short = next(iter(self.writes.values()), 1.0)
+        paid = sum([tokens * self.writes.get(life, short) for life, tokens in written.items()])
+        return input_tokens - read_tokens - sum(written.values()) + read_tokens * self.read + paid
+
+
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
 
@@ -90,3 +107,5 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider is asked why its cache missed, if it does."""
     warm: Warm | None = None
     """Set where the provider lets a prefix be asked for without output."""
+    stake: Stake | None = None
+    """What it adds to the account of its client; None: it is not in one."""

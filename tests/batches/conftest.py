@@ -26,8 +26,8 @@ def config(provider: Provider, **more: Any) -> dict[str, Any]:
     return {
         "backends": {
             "live": {**common, "dialect": "openai", "models": ["m-live", "m-oai"], "lanes": {"standard": {}, "flex": {"service_tier": "flex"}}},
-            "openai": {**common, "dialect": "openai", "models": ["m-oai", "m-off"], "lanes": batch},
-            "claude": {**common, "dialect": "anthropic", "models": ["m-claude"], "lanes": batch},
+            "openai": {**common, "dialect": "openai", "models": ["m-oai", "m-off"], "lanes": batch, "fields": []},
+            "claude": {**common, "dialect": "anthropic", "models": ["m-claude"], "lanes": batch, "fields": []},
         },
         "queue": QUEUE,
         **more,

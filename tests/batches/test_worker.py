@@ -1,6 +1,7 @@
 """From a client's file to its answers and the ledger, over real HTTP on both sides."""
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -66,6 +67,19 @@ def test_a_providers_batch_is_a_lane(start: Start, provider: Provider, model: st
         sums = gateway.ask("GET", "/tollway/usage").json()["rows"][0]
         assert float(sums["cost_usd"]) == pytest.approx(3 * 0.00008)
         assert not provider.live
+
+
+@pytest.mark.parametrize("model", ["m-off", "m-claude"])
+def test_a_batch_has_known_fields_only_where_a_call_has(start: Start, provider: Provider, model: str) -> None:
+    """As for a call that somebody waits for, and its entry says so."""
+    with start() as gateway:
+        batch = create(gateway, [line(0, model, max_tokens=50, mcp_servers=[{"url": "http://10.0.0.1"}])])
+        found = rows(gateway, ended(gateway, batch["id"])["output_file_id"])
+        [sent] = provider.batches.values()
+        assert [call["max_tokens"] for call in sent["calls"].values()] == [50]
+        assert "mcp_servers" not in json.dumps(sent["calls"])
+        [call] = booked(gateway, found)
+        assert [each["place"] for each in call["receipts"] if "dropped" in each] == ["mcp_servers"]
 
 
 def test_a_restart_loses_nothing(start: Start, provider: Provider) -> None:

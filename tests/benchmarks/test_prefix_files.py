@@ -112,14 +112,10 @@ def forks(rng: Random, n: int) -> Session:
     return Session(id=f"f{n}", tools=[TOOL], messages=[said("system", RULES), *history, said("user", f"Fork {n}")], turns=[len(history) + 2])
 
 
-KNOWN = {("documents", "openai-5.6", "uneven gaps"): 1.04, ("documents", "qwen", "plain"): 1.02}
-"""What costs more than untouched by more than 1 %, and at most how much: bets on few sessions whose default is good already."""
-
-
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("make", [documents, short_talks, forks])
 def test_no_family_of_sessions_costs_more_than_untouched(make: Any, provider: str) -> None:
-    """Plain, and with pauses, but for what is known."""
+    """Plain, and with pauses."""
     rng = Random(make.__name__)
     sessions, at = [make(rng, n) for n in range(16)], PROVIDERS[provider]
     prices, base_s, dearer = prices_of(at), 0.0, {}
@@ -132,6 +128,6 @@ def test_no_family_of_sessions_costs_more_than_untouched(make: Any, provider: st
             ratio = through(running, at, timed, prices, family, base_s, left) / untouched(at, timed, prices, family)
             base_s += timed[-1].at_s + 50_000.0
             assert left == {}
-            if ratio > KNOWN.get((make.__name__, provider, family.name), 1.01):
+            if ratio > 1.01:
                 dearer[family.name] = ratio
     assert dearer == {}

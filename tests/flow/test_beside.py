@@ -32,7 +32,7 @@ def beside(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
     sites = {name: upstream.site(name) for name in ("emb", "files", "claude2", "plainchat", "google", "answers")}
     backends = {
         "emb": backend(sites["emb"], speaks=["embeddings"]), "files": backend(sites["files"], speaks=["chat", "files", "batches"]),
-        "claude2": backend(sites["claude2"], "anthropic"), "plainchat": backend(sites["plainchat"]),
+        "claude2": backend(sites["claude2"], "anthropic", fields=[]), "plainchat": backend(sites["plainchat"]),
         "answers": backend(sites["answers"], speaks=["responses"]),
         "google": backend(sites["google"], "other", models=[], key_header="x-goog-api-key"),
     }
@@ -89,10 +89,11 @@ def test_an_error_of_embeddings_is_passed_on(beside: tuple[Gateway, dict[str, Si
 
 
 def test_a_backend_that_can_count_is_asked(beside: tuple[Gateway, dict[str, Site]]) -> None:
-    """Its answer passes as it came, and nothing is booked."""
+    """Its answer passes as it came, and nothing is booked. An engine of one's own gets known fields only, here too."""
     gateway, sites = beside
     sites["claude2"].says(whole(b'{ "input_tokens": 14 }'))
-    answer = gateway.chat(messages_body("m-claude2"), path=COUNT)
+    answer = gateway.chat(messages_body("m-claude2", mcp_servers=[{"url": "http://10.0.0.1"}]), path=COUNT)
+    assert json.loads(sites["claude2"].requests[-1].body) == messages_body("m-claude2")
     assert (answer.content, "x-tollway-estimate" in answer.headers) == (b'{ "input_tokens": 14 }', False)
     assert sites["claude2"].requests[-1].path.endswith("/v1/messages/count_tokens")
     assert "x-tollway-call" not in answer.headers

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.build import PLAIN, Gateway, chat_body
-from tests.upstream import until
+from gateway.commands.report import _receipt
+from tests.build import PLAIN, Gateway, chat_answer, chat_body, chat_stream
+from tests.upstream import Upstream, until, whole
+from tests.upstream import stream as stream_of
 
 METRICS = (Path(__file__).parents[1] / "wire" / "engines" / "vllm-0.33.txt").read_bytes()
 CLASSES = {"client_may": {"class": True}, "cache": {"hold_out": 0}}
@@ -123,3 +125,32 @@ def test_readyz_says_that_the_model_loads_and_a_call_waits(tmp_path: Path) -> No
             server.shutdown()
             server.server_close()
     assert answers == [200]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_an_engine_gets_no_field_that_steers_it(tmp_path: Path, upstream: Upstream, stream: bool) -> None:
+    """It is served without them; the answer's header, the call and `tollway why` say which."""
+    site = upstream.site(f"listed-{stream}")
+    odd = {"kv_transfer_params": {"remote_host": "10.0.0.1"}, "custom_logit_processor": "x", "mcp": {}, "Max_Tokens": 9_999, "priority": -9}
+    names = ", ".join(odd)
+    own = {"dialect": "openai", "url": site.url, "models": [site.model], "connect_timeout_ms": 20_000}
+    asked = {**chat_body(site.model, stream=stream), "top_k": 4, "chat_template_kwargs": {"enable_thinking": False}}
+    with Gateway(tmp_path, {"backends": {"own": {**own, "fields": []}, "open": {**own, "models": ["any"]}}}, {"plain": PLAIN}) as gateway:
+        said = [stream_of(*chat_stream())] * 3 if stream else [whole(chat_answer())] * 3
+        for reply in said:
+            site.says(reply)
+        answer = gateway.chat({**asked, **odd})
+        assert (answer.status_code, answer.headers["x-tollway-dropped"]) == (200, names)
+        plain = gateway.chat(asked)
+        assert (plain.status_code, plain.headers.get("x-tollway-dropped")) == (200, None)
+        every = gateway.chat({**asked, "model": "any", **odd})
+        assert (every.status_code, every.headers.get("x-tollway-dropped")) == (200, None)
+        sent = [json.loads(each.body) for each in site.requests]
+        call = gateway.call(answer.headers["x-tollway-call"])
+        assert not [each for each in gateway.call(plain.headers["x-tollway-call"])["receipts"] if "dropped" in each]
+    assert sent[0] == sent[1]
+    assert sent[1].items() >= asked.items()
+    assert sent[2].items() >= {**asked, "model": "any", **odd}.items()
+    told = [each for each in call["receipts"] if "dropped" in each]
+    assert [each["place"] for each in told] == [names]
+    assert _receipt(told[0]) == f"not sent: {names} (not on the list of fields for an engine of one's own)"

@@ -1,0 +1,122 @@
+"""What plans may lose: an account per client and model of what they have gained over the provider's own habit, and the limit.
+
+What a provider does unasked (store every prompt's end, or everything for a while) has a cost that can be told for each call.
+Where a plan departs from it, it pays at once for what may come back later (a write), or saves at once what may be missed later
+(a write left out). Such a bet is placed only while what it can lose is covered by `SHARE` of what the habit would have cost so
+far and by what earlier bets have won. So the loss is bounded whatever the chances were taken for; only an app's first write, of
+which nothing can be known, is free. All figures are in tokens at the uncached input price.
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.planner.values import Stake
+
+SHARE = 0.005
+"""Of what the habit would have cost: what bets may lose."""
+
+
+@dataclass(slots=True)
+class _Account:
+    spent: float = 0.0
+    """What the habit would have cost."""
+    lost: float = 0.0
+    """What plans have cost more than that; negative: they have won."""
+    free: float = 0.0
+    """Of the loss, what free bets may have lost."""
+    placed: float = 0.0
+    """How many free bets there were."""
+    open: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)
+    """Prompt that was not stored -> until when it may be missed, and what that would cost."""
+    risk: float = 0.0
+
+    def close(self, key: int) -> None:
+        self.risk -= self.open.pop(key)[1]
+
+    def room(self) -> float:
+        return SHARE * self.spent + self.free - self.lost - self.risk
+
+
+Added = tuple[str, float, float, float, float]
+"""An account's name, and what is added to its figures: spent, lost, free, placed."""
+
+
+class Bets:
+    """The accounts; bounded, oldest out first. Processes tell each other what they add; what is open only the one
+    that placed it knows."""
+
+    def __init__(self, most: int = 16_384, most_open: int = 1_024) -> None:
+        self._most, self._most_open = most, most_open
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self.fresh: dict[int, Added] | None = None
+        self._told = 0
+
+    def came(self, name: str, keys: Sequence[int], now_us: int) -> None:
+        """Closes the bets that this prompt decides and those whose time is over."""
+        account = self._account(name)
+        while account.open and next(iter(account.open.values()))[0] <= now_us:
+            account.close(next(iter(account.open)))
+        if account.open:
+            for key in [key for key in keys if key in account.open]:
+                account.close(key)
+
+    def covers(self, name: str, most_lost: float, free: int) -> bool:
+        """Whether a bet may be placed with which its call can lose so much; `free`: bets that need no cover."""
+        account = self._account(name)
+        lacking = max(most_lost, 0.0) - account.room()
+        if lacking <= 0:
+            return True
+        if account.placed >= free:
+            return False
+        self._add(name, 0.0, 0.0, lacking, 1.0)
+        return True
+
+    def open(self, name: str, key: int, most_lost: float, until_us: int) -> None:
+        """A bet that is decided later: by this prefix coming again before that time, or not."""
+        account = self._account(name)
+        if key in account.open:
+            account.close(key)
+        account.open[key] = (until_us, most_lost)
+        account.risk += most_lost
+        if len(account.open) > self._most_open:
+            account.close(next(iter(account.open)))
+
+    def enter(self, stake: Stake) -> None:
+        """A call as it is planned."""
+        self._add(stake.name, stake.habit, stake.planned - stake.habit)
+
+    def settle(self, stake: Stake, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> None:
+        """The same call as it was counted."""
+        habit = stake.habit * input_tokens / stake.tokens
+        lost = stake.counted(input_tokens, read_tokens, written) - habit
+        self._add(stake.name, habit - stake.habit, lost - (stake.planned - stake.habit))
+
+    def take(self, pairs: Iterable[tuple[int, Added]]) -> None:
+        """What other processes have added."""
+        for _, (name, *added) in pairs:
+            self._put(name, added)
+
+    def _add(self, name: str, spent: float, lost: float, free: float = 0.0, placed: float = 0.0) -> None:
+        self._put(name, (spent, lost, free, placed))
+        if self.fresh is not None:
+            self._told += 1
+            self.fresh[self._told] = (name, spent, lost, free, placed)
+
+    def _put(self, name: str, added: Sequence[float]) -> None:
+        account = self._account(name)
+        account.spent += added[0]
+        account.lost += added[1]
+        account.free += added[2]
+        account.placed += added[3]
+
+    def _account(self, name: str) -> _Account:
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = _Account()
+        else:
+            self._accounts.move_to_end(name)
+        if len(self._accounts) > self._most:
+            self._accounts.popitem(last=False)
+        return account

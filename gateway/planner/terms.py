@@ -1,0 +1,96 @@
+"""What a plan costs against the provider's own habit, what it may lose, and how much of it its account (`bets.py`) covers.
+
+The habit is what the provider does unasked: store each prompt's end (OpenAI 5.6), or all of it in a cache of its own (Qwen).
+Where it stores nothing, plans are not limited: there is next to nothing to lose and nearly everything to win. Figures are in
+tokens at the uncached input price.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gateway.planner.asking import Laid
+from gateway.planner.bets import Bets
+from gateway.planner.caches import CacheRules
+from gateway.planner.choice import Choice, Rates
+from gateway.planner.values import Asked, Planned, Stake
+
+_FREE = 1
+"""Writes that need no cover, once per account. One that is left out always needs cover: OpenAI's habit is a good start."""
+_WRONG = 3.0
+"""So many times as often as it is thought may come again what was left out."""
+
+
+class Terms(NamedTuple):
+    """One attempt with a client's account. `habit`: what it would cost without plans."""
+
+    asked: Asked
+    laid: Laid
+    rates: Rates
+    habit: float
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is an account: a client's own marks are its own bets."""
+        return has_a_habit(self.asked.rules) and not self.laid.own.parts
+
+    def covered(self, best: Choice, bets: Bets, again: float, *, under_way: bool) -> Choice:
+        """The choice, or as much of it as its account covers. `again`: the chance that the end comes again in time."""
+        laid, rules, account = self.laid, self.asked.rules, self.asked.client[0]
+        automatic, now_us = rules.automatic_read, self.asked.now_us
+        if not self.limited or (under_way and automatic):
+            return best  # what was begun with marks is not in the automatic cache
+        bets.came(account, self.asked.page.keys, now_us)
+        safe = Choice(len(laid.places) - 1 if rules.ends_are_marked else -1, -1, 0.0)
+        unplanned = self.habit if automatic else self._cost(safe)
+        free = _FREE if automatic else 0
+        for choice in (best, replace(best, last_long=-1)):
+            later = self._missed(choice) * min(1.0, _WRONG * again)
+            if not later and self._cost(choice) <= unplanned:
+                return choice
+            if bets.covers(account, self._cost(choice) + later - self.habit, free):
+                if later and self.asked.first:
+                    bets.open(account, self.asked.page.keys[-1], later, now_us + int(next(iter(rules.lives.values())) * 1e6))
+                return choice
+        return safe
+
+    def entered(self, base: Planned, choice: Choice | None = None) -> Planned:
+        """With the entry for the account; None: as the provider does it. Later attempts are not counted again."""
+        if not self.limited or not self.asked.first:
+            return base
+        rates = self.rates
+        read = rates.automatic_read if choice is None and rates.automatic_read is not None else rates.read
+        cost = self.habit if choice is None else self._cost(choice)
+        writes = dict(zip(self.asked.rules.lives, rates.writes, strict=False))
+        return replace(base, stake=Stake(self.asked.client[0], self.laid.tokens[-1], self.habit, cost, read, writes))
+
+    def _cost(self, choice: Choice) -> float:
+        """Of this call, so planned."""
+        tokens, writes = self.laid.tokens, self.rates.writes
+        read = _up_to(tokens, self.laid.held)
+        end, long = max(_up_to(tokens, choice.last), read), max(_up_to(tokens, choice.last_long), read)
+        return read * self.rates.read + (long - read) * writes[-1] + (end - long) * writes[0] + tokens[-1] - end
+
+    def _missed(self, choice: Choice) -> float:
+        """What it costs if the end, which the provider would have stored, comes again and was not."""
+        if not self.asked.rules.ends_are_marked:
+            return 0.0
+        return (self.laid.tokens[-1] - _up_to(self.laid.tokens, choice.last)) * (self.rates.writes[0] - self.rates.read)
+
+
+def has_a_habit(rules: CacheRules) -> bool:
+    """Whether the provider stores something unasked."""
+    return rules.ends_are_marked or rules.automatic_read
+
+
+def of_habit(rules: CacheRules, rates: Rates, total: int, read: int) -> float:
+    """What a call costs without a plan, `read` tokens being in the cache then."""
+    if rates.automatic_read is not None:
+        return total - read * (1.0 - rates.automatic_read)
+    return read * rates.read + (total - read) * (rates.writes[0] if total >= rules.minimum_tokens else 1.0)
+
+
+def _up_to(tokens: Sequence[int], place: int) -> int:
+    return tokens[place] if place >= 0 else 0

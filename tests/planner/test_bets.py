@@ -1,0 +1,76 @@
+"""What plans may lose: whatever comes, no more than their share, what they have won before, and the first free bets."""
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.planner.bets import SHARE, Bets
+from gateway.planner.values import Stake
+
+HALF_HOUR_US = 1_800_000_000
+
+
+def stake(habit: float, planned: float, tokens: int = 1_000) -> Stake:
+    return Stake("app", tokens, habit, planned, 0.1, {"5m": 1.25, "1h": 2.0})
+
+
+@given(st.integers(0, 4), st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 2), st.floats(0, 1)), max_size=60))
+def test_writes_lose_no_more_than_their_share_and_the_free_bets(free: int, calls: list[tuple[float, float, float]]) -> None:
+    """Each bet costs up to so much of a prompt; the worst of adversaries lets none of them win, others some."""
+    bets, spent, lost, most_free = Bets(), 0.0, 0.0, list[float]()
+    for number, (tokens, premium, wins) in enumerate(calls):
+        cost = premium * tokens
+        placed = bets.covers("app", cost, free)
+        if placed and cost > SHARE * spent - lost + sum(most_free):
+            most_free.append(cost)
+        change = cost if placed and number % 2 else -wins * tokens if wins > 0.9 else cost * placed
+        bets.enter(stake(tokens, tokens + change))
+        spent, lost = spent + tokens, lost + change
+        assert lost <= SHARE * spent + sum(most_free) + 1e-6
+    assert len(most_free) <= free
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e4), st.booleans(), st.integers(1, 3_000)), max_size=60))
+def test_what_is_left_out_is_covered_until_it_is_decided(calls: list[tuple[float, bool, int]]) -> None:
+    """Each prompt that was not stored saves a quarter of it, and costs 1.15 of it if it comes again within half an hour."""
+    bets, spent, lost, open_, now_us = Bets(), 0.0, 0.0, dict[int, tuple[int, float]](), 0
+    for number, (tokens, comes, gap_s) in enumerate(calls):
+        now_us += gap_s * 1_000_000
+        back = [key for key, (until, _) in open_.items() if until > now_us] if comes else []
+        bets.came("app", back, now_us)
+        missed = sum(open_[key][1] for key in back)
+        open_ = {key: each for key, each in open_.items() if key not in back and each[0] > now_us}
+        placed = bets.covers("app", missed + 0.9 * tokens, 0)
+        if placed:
+            bets.open("app", number, 1.15 * tokens, now_us + HALF_HOUR_US)
+            open_[number] = (now_us + HALF_HOUR_US, 1.15 * tokens)
+        change = missed - 0.25 * tokens * placed
+        bets.enter(stake(1.25 * tokens, 1.25 * tokens + change))
+        spent, lost = spent + 1.25 * tokens, lost + change
+        assert lost + sum(cost for _, cost in open_.values()) <= SHARE * spent + 1e-6
+
+
+def test_an_entry_is_put_right_by_what_was_counted() -> None:
+    """Planned as read, but the provider had lost it and wrote it anew: it has cost 2,500 and not 300."""
+    bets = Bets()
+    planned = stake(habit=2_000, planned=300, tokens=2_000)
+    bets.enter(planned)
+    assert bets.covers("app", 1_700, 0)
+    bets.settle(planned, 2_000, 0, {"5m": 1_000, "unknown": 1_000})
+    assert not bets.covers("app", 1, 0)
+    assert bets.covers("app", 500, 1)  # a free one
+    bets.enter(stake(habit=1, planned=501))
+    assert not bets.covers("app", 1, 1)
+
+
+def test_accounts_are_bounded_and_what_others_add_counts() -> None:
+    one, other = Bets(most=2), Bets()
+    one.fresh = {}
+    for _ in range(3):
+        one.enter(stake(habit=1_000, planned=100))
+    other.take(one.fresh.items())
+    assert other.covers("app", 2_700, 0)
+    assert not other.covers("app", 2_750, 0)
+    for name in ("b", "c"):
+        one.covers(name, 1.0, 0)
+    assert not one.covers("app", 2_700, 0)
