@@ -7,14 +7,14 @@ characters in it, as the app that made the request would count them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
 import orjson
 
 from gateway.core.patterns import MASKED, heads_state, kind_of
-from gateway.prefix.outline import Outline, outline, pieces, same_ends
+from gateway.prefix.outline import Outline, cut, no_pause, outline, same_ends
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 _BILLING = "x-anthropic-billing-header:"
@@ -36,13 +36,13 @@ class _Leaf(NamedTuple):
     end: int
 
 
-def between(old: Outline, value: bytes, path: str, *, talk: bool) -> Difference:
-    """`value` is the part's JSON as it is now; `talk`: it is a message behind the first part."""
-    new = outline(value)
-    cut = list(pieces(value))
-    first, last = same_ends(old.pieces, [crc32(piece) & 0xFFFF for piece in cut])
-    start = sum(map(len, cut[:first]))
-    end = len(value) - sum(map(len, cut[len(cut) - last:])) if last else len(value)
+def between(old: Outline, value: bytes, path: str, *, talk: bool, pause: Callable[[], None] = no_pause) -> Difference:
+    """`value` is the part's JSON as it is now; `talk`: it is a message behind the first part; `pause`: see `outline`."""
+    new = outline(value, pause)
+    now = cut(value, pause)
+    first, last = same_ends(old.pieces, [crc32(piece) & 0xFFFF for piece in now])
+    start = sum(map(len, now[:first]))
+    end = len(value) - sum(map(len, now[len(now) - last:])) if last else len(value)
     leaf = _leaf(value, path, start, max(end, start + 1))
     if leaf is None or new.form == old.form:
         return Difference("json_form", path if leaf is None else leaf.path, 0, 0)

@@ -104,7 +104,7 @@ def _nearest(
             best, most = talk, shared
     if best is not None:
         return best
-    first = outline(unmarked(body[chain.parts[0].start:chain.parts[0].end])).pieces
+    first = outline(unmarked(body[chain.parts[0].start:chain.parts[0].end]), history.pause).pieces
     for talk in candidates:
         old = history.outline(domain, talk.ids[0])
         if old is not None and likeness(old.pieces, first) >= _ALIKE:
@@ -141,9 +141,10 @@ def _first_difference(
     known = history.outline(domain, old)
     if known is None:
         return None
-    found = between(known, value, part.path, talk=field in _TALK and role_of(body, part) not in ("system", "developer"))
+    talk = field in _TALK and role_of(body, part) not in ("system", "developer")
+    found = between(known, value, part.path, talk=talk, pause=history.pause)
     goes_on = bool(later & before)
-    return found if goes_on or likeness(known.pieces, outline(value).pieces) >= _ALIKE else None
+    return found if goes_on or likeness(known.pieces, outline(value, history.pause).pieces) >= _ALIKE else None
 
 
 def _other_field(part: Part, field: str) -> Difference:
@@ -159,7 +160,7 @@ def _tools(history: History, domain: str, old: int, value: bytes) -> Difference 
     before, after = history.tools(domain, old), split_tools(value)
     if not before or not after:
         known = history.outline(domain, old)
-        return None if known is None else between(known, value, "/tools", talk=False)
+        return None if known is None else between(known, value, "/tools", talk=False, pause=history.pause)
     was, now = [name for name, _ in before], [name for name, _, _ in after]
     at = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b[:2]), min(len(was), len(now)))
     path = f"/tools/{at}"
@@ -171,4 +172,4 @@ def _tools(history: History, domain: str, old: int, value: bytes) -> Difference 
     known = history.outline(domain, before[at][1]) if at < len(before) else None
     if at == len(before) or known is None:
         return Difference("json_form", "/tools", 0, 0)
-    return between(known, after[at][2], path, talk=False)
+    return between(known, after[at][2], path, talk=False, pause=history.pause)

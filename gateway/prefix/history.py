@@ -57,7 +57,7 @@ class History:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self.pause: Callable[[], None] = lambda: None
-        """Called between parts that are new: this is work that may take long."""
+        """Called every few pieces of a part that is new: this is work that may take long."""
         self._talks: OrderedDict[tuple[str, str], Talk] = OrderedDict()
         self._seen: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
         self._outlines: OrderedDict[tuple[str, int], Outline | tuple[tuple[str, int], ...]] = OrderedDict()
@@ -121,10 +121,10 @@ class History:
         if field == "tools" and (listed := split_tools(value)):
             for _, tool, each in listed:
                 if (domain, tool) not in self._outlines:
-                    self._put(domain, tool, outline(each))
+                    self._put(domain, tool, outline(each, self.pause))
             self._put(domain, name, tuple((title, tool) for title, tool, _ in listed))
         else:
-            self._put(domain, name, outline(value))
+            self._put(domain, name, outline(value, self.pause))
 
     def _put(self, domain: str, name: int, what: Outline | tuple[tuple[str, int], ...]) -> None:
         self._outlines[domain, name] = what

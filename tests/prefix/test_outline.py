@@ -46,3 +46,16 @@ def test_likeness() -> None:
     assert likeness(one, one) == 1.0
     assert likeness(one, other) > 0.8
     assert likeness(one, array("H").tobytes()) == 0.0
+
+
+def test_a_long_part_is_left_off_now_and_then() -> None:
+    """Whoever else needs the interpreter waits for a few pieces at most, and what comes of it is the same."""
+    value = json.dumps({"role": "user", "content": " ".join(f"word {n}" for n in range(20_000))}).encode()
+    pauses = 0
+
+    def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    assert outline(value, pause) == outline(value)
+    assert pauses > len(list(pieces(value))) // 100
