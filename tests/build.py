@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from gateway import app, cli, settings
 from gateway.serve import bind, server
 from tests.cases import clocked
-from tests.upstream import Site, until
+from tests.upstream import PATIENCE_S, Site, until
 
 PRICES = """
 [test]
@@ -45,7 +45,7 @@ PLAIN = {"normalize": {"level": "lossless", "hold_out": 0}, "explore": 0}
 
 def backend(site: Site, dialect: str = "openai", **fields: Any) -> dict[str, Any]:
     """A backend in `tollway.yaml` that speaks to a site."""
-    patient = {"connect_timeout_ms": 20_000}  # a busy machine is no dead backend
+    patient = {"connect_timeout_ms": 60_000}  # a busy machine is no dead backend
     return {
         "dialect": dialect, "url": site.url, "key": "env:PROVIDER_KEY", "provider": "test", "models": [site.model], **patient, **fields,
     }  # fmt: skip
@@ -81,7 +81,7 @@ class Running:
 
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
-        self.http = httpx.Client(verify=False, trust_env=False, timeout=20)  # no TLS here, and its set-up is slow
+        self.http = httpx.Client(verify=False, trust_env=False, timeout=PATIENCE_S)  # no TLS here, and its set-up is slow
 
     @property
     def admin_key(self) -> str:
@@ -169,12 +169,12 @@ class Gateway(Running):
         async def names() -> list[str]:
             return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
-        return asyncio.run_coroutine_threadsafe(names(), self.loop).result(5)
+        return asyncio.run_coroutine_threadsafe(names(), self.loop).result(PATIENCE_S)
 
     def close(self) -> None:
         self.http.close()
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the gateway did not stop"
 
     def __enter__(self) -> Gateway:
@@ -201,16 +201,19 @@ class Process(Running):
         self.env = {**ENV, **(env or {})}
         self._launch = Forked if fork else Spawned
         self._clock = clock
+        self._held = hold_port()
         self.start()
 
     def start(self) -> None:
-        self.port = free_port()
+        self._held.close()
+        self._held = hold_port()
+        self.port = self._held.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         argv = ["serve", "--config", str(self.folder / "tollway.yaml"), "--port", str(self.port)]
         argv += ["--workers", str(self._workers)] if self._workers > 1 else []
         self.process = self._launch(argv, self.env, self.log, self._clock)
         try:
-            until(lambda: self._ready() or not self.process.alive, "the gateway to start", 120)
+            until(lambda: self._ready() or not self.process.alive, "the gateway to start", 2 * PATIENCE_S)
         except AssertionError as error:
             self.kill()
             raise AssertionError(f"{error}; it said: {self.text()[-2_000:]}") from error
@@ -219,7 +222,7 @@ class Process(Running):
 
     def _ready(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            return self.http.get(f"{self.url}/readyz", timeout=2).status_code == 200
+            return self.http.get(f"{self.url}/readyz", timeout=10).status_code == 200
         return False
 
     def text(self) -> str:
@@ -229,13 +232,13 @@ class Process(Running):
     def kill(self) -> None:
         """SIGKILL."""
         os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting."""
         os.kill(self.process.pid, signal.SIGTERM)
 
-    def wait(self, timeout_s: float = 20.0) -> int | None:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int | None:
         """Its exit status."""
         return self.process.wait(timeout_s)
 
@@ -243,8 +246,9 @@ class Process(Running):
         self.http.close()
         if self.process.alive:
             self.terminate()
-            if self.wait(5) is None:
+            if self.wait(15) is None:
                 self.kill()
+        self._held.close()
 
     def __enter__(self) -> Process:
         return self
@@ -314,10 +318,21 @@ def run_command(argv: list[str], env: Mapping[str, str], log: Path, clock: Path 
     cli.main(argv)
 
 
+def hold_port() -> socket.socket:
+    """A socket on a port that is given to nobody else while it is open, but to a server that asks for that port by number."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # two such sockets share a port until one of them listens
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+_held: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that stays free, and refuses connections, until somebody listens there."""
+    _held.append(hold_port())
+    return int(_held[-1].getsockname()[1])
 
 
 def command(*argv: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:

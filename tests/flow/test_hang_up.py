@@ -137,12 +137,12 @@ def test_a_client_that_stays_is_not_taken_for_gone(gateway: Gateway, openai: Sit
     assert only_attempt(gateway, openai)["status"] == "ok"
 
 
-async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstream, patient: Site) -> None:
+async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstream, openai: Site) -> None:
     """No task, no connection, no lane slot stays behind, and each call is booked once; the lane serves on."""
     until(lambda: gateway.metric("tollway_calls_in_flight") == 0, "earlier calls to end")
     tasks = len(gateway.tasks())
-    patient.says(stream(*chat_stream()[:3], Gate()))
-    body = json.dumps(chat_body(patient.model, stream=True)).encode()
+    openai.says(stream(*chat_stream()[:3], Gate()))
+    body = json.dumps(chat_body(openai.model, stream=True)).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key()}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -165,25 +165,25 @@ async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstr
 
     await asyncio.gather(*(come_and_go(n) for n in range(100)))
     await asyncio.to_thread(until, lambda: gateway.metric("tollway_calls_in_flight") == 0, "all calls to end", PATIENCE_S)
-    await asyncio.to_thread(until, lambda: all(r.hung_up.is_set() for r in patient.requests), "the backend to be told", PATIENCE_S)
-    booked = await asyncio.to_thread(gateway.attempts, patient)
-    assert len(patient.requests) <= booked.pop("client_gone") <= 100  # some left before the backend had read their request
+    await asyncio.to_thread(until, lambda: all(r.hung_up.is_set() for r in openai.requests), "the backend to be told", PATIENCE_S)
+    booked = await asyncio.to_thread(gateway.attempts, openai)
+    assert len(openai.requests) <= booked.pop("client_gone") <= 100  # some left before the backend had read their request
     assert booked == {}
     await asyncio.to_thread(until, lambda: len(gateway.tasks()) <= tasks + 1, "tasks to end")
     open_ports = {connection.transport.get_extra_info("peername")[1] for connection in list(upstream.connections)}
-    assert not open_ports & {request.port for request in patient.requests}
-    patient.says(stream(*chat_stream(), chat_usage()))
-    assert (await asyncio.to_thread(gateway.chat, chat_body(patient.model, stream=True))).status_code == 200
+    assert not open_ports & {request.port for request in openai.requests}
+    openai.says(stream(*chat_stream(), chat_usage()))
+    assert (await asyncio.to_thread(gateway.chat, chat_body(openai.model, stream=True))).status_code == 200
 
 
-async def test_many_streams_at_once_are_all_whole(gateway: Gateway, patient: Site) -> None:
+async def test_many_streams_at_once_are_all_whole(gateway: Gateway, openai: Site) -> None:
     """A hundred at the same time, each byte for byte, each booked."""
-    patient.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))
-    body = chat_body(patient.model, stream=True, stream_options={"include_usage": True})
+    openai.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))
+    body = chat_body(openai.model, stream=True, stream_options={"include_usage": True})
     answers = await asyncio.gather(*(asyncio.to_thread(gateway.chat, body) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers if answer.status_code != 200][:3]
     assert {answer.content for answer in answers} == {b"".join(chat_stream())}
-    assert await asyncio.to_thread(gateway.attempts, patient) == {"ok": 100}
+    assert await asyncio.to_thread(gateway.attempts, openai) == {"ok": 100}
 
 
 def test_a_client_that_reads_slowly_slows_the_backend(gateway: Gateway, openai: Site) -> None:
