@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
 PATIENCE_S = 60.0
 """How long a test waits for what must come: no busy machine reaches it, and what is broken ends by it."""
 
