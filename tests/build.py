@@ -25,6 +25,8 @@ from click.testing import CliRunner
 from gateway import app, cli, settings
 from gateway.serve import bind, server
 from tests.cases import clocked
+from tests.ports import free_port as free_port
+from tests.ports import hold_port
 from tests.upstream import PATIENCE_S, Site, until
 
 PRICES = """
@@ -324,23 +326,6 @@ def run_command(argv: list[str], env: Mapping[str, str], log: Path, clock: Path 
     if clock is not None:
         clocked.set_off(clock)
     cli.main(argv)
-
-
-def hold_port() -> socket.socket:
-    """A socket on a port that is given to nobody else while it is open, but to a server that asks for that port by number."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # two such sockets share a port until one of them listens
-    sock.bind(("127.0.0.1", 0))
-    return sock
-
-
-_held: list[socket.socket] = []
-
-
-def free_port() -> int:
-    """A port that stays free, and refuses connections, until somebody listens there."""
-    _held.append(hold_port())
-    return int(_held[-1].getsockname()[1])
 
 
 def command(*argv: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:

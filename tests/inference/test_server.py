@@ -21,7 +21,7 @@ from tests.inference.conftest import start_server
 
 MODEL = "smollm2-135m-instruct"
 COPY = "Repeat this list: alpha 1, beta 2, gamma 3, alpha 1, beta 2, gamma 3, alpha 1, beta 2, gamma 3."
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 def _body(content: str, **options: Any) -> dict[str, Any]:
