@@ -91,6 +91,6 @@ def test_nothing_is_left_behind(model_path: object) -> None:
         assert server.num_fds() <= files + 24
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
         assert process.stdout is not None
         process.stdout.close()
