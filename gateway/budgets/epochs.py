@@ -288,8 +288,8 @@ class Epochs:
                 leases.drawn(account, int(answer[0]))
 
     async def _look_up(self, items: Sequence[str]) -> None:
-        """Holds that expired: their replica died, or forgot. What the ledger knows of them is booked, the rest is freed; what it
-        does not know yet is looked up again, for a day."""
+        """Holds that expired: their replica died, or forgot. What the ledger knows of them is booked, the rest is freed; what
+        it does not know yet is looked up again, for a day."""
         by_id = {item.partition("\n")[0]: item for item in items}
         with contextlib.suppress(Away, Refused):
             seconds, _ = await self._link.call("TIME")
