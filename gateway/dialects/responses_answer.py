@@ -67,11 +67,14 @@ class decoder:
         elif kind in _THOUGHTS:
             yield ThinkingDelta(delta)
         elif kind in ("response.output_item.added", "response.output_item.done"):
-            yield from self._item(kind, document.get("output_index"), counts.part(document, "item"))
+            item = counts.part(document, "item")
+            yield from self._item(kind, _place(document, item.get("id")), item)
         elif kind == "response.function_call_arguments.delta" and delta:
-            index = self._calls.get(document.get("output_index"), len(self._calls) - 1)
+            index = self._calls.get(_place(document, document.get("item_id")), len(self._calls) - 1)
             self._empty.discard(index)
             yield ToolDelta(index, delta)
+        elif kind == "response.function_call_arguments.done":
+            yield from self._whole(_place(document, document.get("item_id")), document)
         elif kind in FINAL:
             yield from self._end(response)
 
@@ -88,9 +91,15 @@ class decoder:
             self._calls[place] = index = len(self._calls)
             self._empty.add(index)
             yield self._word(ToolStart(index, item.get("call_id") or item.get("id") or "", item.get("name") or ""))
-        if kind == "response.output_item.done" and self._calls[place] in self._empty:
-            self._empty.discard(self._calls[place])
-            yield ToolDelta(self._calls[place], item.get("arguments") or "{}")
+        if kind == "response.output_item.done":
+            yield from self._whole(place, item, "{}")
+
+    def _whole(self, place: Any, holder: Mapping[str, Any], otherwise: str = "") -> Iterator[Event]:
+        """Arguments as a call's last events repeat them, where no delta has told them."""
+        arguments = holder.get("arguments") or otherwise
+        if arguments and (index := self._calls.get(place)) in self._empty:
+            self._empty.discard(index)
+            yield ToolDelta(index, arguments)
 
     def _end(self, response: Mapping[str, Any]) -> Iterator[Event]:
         if not self._said:
@@ -98,6 +107,11 @@ class decoder:
         yield from _last(response)
         if response.get("error") is None:
             yield Ended()
+
+
+def _place(document: Mapping[str, Any], item_id: Any) -> Any:
+    """Which item an event is about: some servers leave its number out."""
+    return document.get("output_index", item_id)
 
 
 def events(document: Mapping[str, Any]) -> list[Event]:

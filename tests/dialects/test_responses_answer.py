@@ -39,6 +39,21 @@ def decoded(*documents: dict[str, Any]) -> list[Event]:
     return [event for each in documents for event in decode(Frame(b"", None, orjson.dumps(each)))]
 
 
+def added(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "item": {"type": "function_call", "id": name, "call_id": name, "name": name, "arguments": ""}, **more}
+
+
+@pytest.mark.parametrize(("documents", "told"), [
+    ([added("a", output_index=0), {"type": "response.function_call_arguments.done", "output_index": 0, "item_id": "a", "arguments": '{"x":1}'}], [(0, '{"x":1}')]),
+    ([added("a"), added("b"), *[{"type": "response.function_call_arguments.delta", "item_id": name, "delta": "{}"} for name in "ab"]], [(0, "{}"), (1, "{}")]),
+    ([added("a", output_index=0), {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"},
+      {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": "{}"}], [(0, "{}")]),
+], ids=["only the last event has arguments", "items by name alone", "deltas, then all of it again"])
+def test_arguments_stand_once(documents: list[dict[str, Any]], told: list[tuple[int, str]]) -> None:
+    """However a server tells them: in pieces, at the end, by number or by name."""
+    assert [(each.index, each.arguments) for each in decoded(*documents) if isinstance(each, ToolDelta)] == told
+
+
 def encoded(events: list[Event]) -> list[dict[str, Any]]:
     encoder = responses_encoder.Encoder()
     return data(b"".join(map(encoder.encode, events)) + encoder.end())
