@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from gateway.metering.prices import PriceBook
 from gateway.normalize import subscription
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
 from gateway.prefix.chain import Chain, chain
-from router_policies.rules import Klass, Policy
+from router_policies.rules import Policy
 
 _DIAGNOSE = frozenset({"anthropic"})
 """Providers that say why their cache missed, if they are asked."""
@@ -84,29 +83,6 @@ def _asking(planner: Planner, planned: Planned, pool: str, session: str) -> Plan
 def quiet(call: Call) -> bool:
     """Whether a call only keeps a prefix warm: nothing is learnt from it about when prefixes are asked for."""
     return call.client == KEEP_WARM
-
-
-@asynccontextmanager
-async def together(
-    planner: Planner, planned: Planned, at_us: int, klass: Klass, most_wait_ms: float
-) -> AsyncIterator[Callable[[], None]]:
-    """Waits for a call that is writing a prefix of this one, as long as reading it is worth, then leads for what is left.
-    Gives what to call when the answer begins."""
-    found = planner.writer(planned) if most_wait_ms > 0 else None
-    if found is not None:
-        leader, saving_usd = found
-        value = klass.value_usd_per_s
-        await leader.wait(min(most_wait_ms / 1e3, saving_usd / value if value > 0 else most_wait_ms))
-    own = planner.lead(planned, at_us)
-
-    def begun() -> None:
-        planner.begun(planned, at_us)
-        own.begun()
-
-    try:
-        yield begun
-    finally:
-        planner.cohorts.end(own)
 
 
 def learn(planner: Planner, planned: Planned | None, tokens: TokenUsage, at_us: int) -> None:
