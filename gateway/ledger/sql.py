@@ -39,8 +39,8 @@ does not fall behind."""
 CHUNK_ROWS = 100
 BATCH_S = 0.25
 _ROWS_AT_ONCE, _REST_S = (32, 8, 1), 0.0005
-"""Rows of one statement on SQLite: after each its thread must win the interpreter back from a loop that is busy. Between two long
-ones it rests: a kernel lets a thread run on for some milliseconds, though the loop has become ready on the same core."""
+"""Rows of one statement on SQLite: after each its thread must win the interpreter back from a loop that is busy. Between two
+long ones it rests: a kernel lets a thread run on for some milliseconds, though the loop has become ready on the same core."""
 QUEUE = 20_000
 RETRY_S = 1.0
 COMMAND_S = 5.0
