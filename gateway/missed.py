@@ -168,6 +168,7 @@ class Misses:
             log.exception("a prompt's prefix could not be looked at")
         finally:
             self._open.pop(call.id, None)
+            self._history.done()
         self._pause()
 
     def _pause(self) -> None:

@@ -116,7 +116,7 @@ class decoder:
         match delta.get("type"):
             case "text_delta":
                 yield TextDelta(delta.get("text") or "")
-            case "input_json_delta" if delta.get("partial_json") and block.call is not None:
+            case "input_json_delta" if block.call is not None and (block.told or (delta.get("partial_json") or "").strip()):
                 block.told = True
                 yield ToolDelta(block.call, delta["partial_json"])
             case "thinking_delta":

@@ -30,7 +30,7 @@ from gateway.core.events import (
 from gateway.core.prompt import Json
 from gateway.core.usage import TokenUsage
 from gateway.dialects import counts, openai_usage, sse
-from gateway.dialects.openai_tap import FINISH, choices, error_text, load, tier, tool_calls
+from gateway.dialects.openai_tap import FINISH, choices, error_text, load, no_arguments, tier, tool_calls
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "stop", "stop_sequence": "stop", "pause": "stop", "length": "length", "tool_use": "tool_calls",
@@ -47,6 +47,8 @@ class _ToolCall:
     index: int | None = None
     """Its number, from the first piece of its name on."""
     told: bool = False
+    begun: bool = False
+    """Whether its arguments have: blanks and `null` before them are none."""
     named_by_us: bool = False
 
     def name_piece(self, piece: str) -> None:
@@ -112,8 +114,10 @@ class decoder:
             call.name_piece(function.get("name") or "")
             if call.name and call.index is None:
                 call.index, self._made = self._made, self._made + 1
-        if call.index is not None and (arguments := arguments_text(function)):
+        arguments = arguments_text(function)
+        if arguments and call.index is not None and (call.begun or not no_arguments(arguments)):
             yield from self._tell(call)
+            call.begun = True
             yield ToolDelta(call.index, arguments)
 
     def _told(self) -> Iterator[Event]:
@@ -171,7 +175,8 @@ def events(document: Mapping[str, Any]) -> list[Event]:
         for index, call in enumerate(tool_calls(message)):
             function = counts.part(call, "function")
             found.append(ToolStart(index, call.get("id") or f"call_{index}", function.get("name") or ""))
-            found.append(ToolDelta(index, arguments_text(function) or "{}"))
+            arguments = arguments_text(function)
+            found.append(ToolDelta(index, "{}" if no_arguments(arguments) else arguments))
         if reason := choice.get("finish_reason"):
             found.append(Finished(FINISH.get(reason, "stop")))
     if (raw := openai_usage.find(document)) is not None:

@@ -125,6 +125,11 @@ def tool_calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return ({"index": 0, "function": older},) if older else ()
 
 
+def no_arguments(text: str) -> bool:
+    """Whether a text of arguments says nothing, which to clients is an empty object."""
+    return text.strip() in ("", "null")
+
+
 def choices(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     return (choice for choice in document.get("choices") or () if isinstance(choice, dict))
 

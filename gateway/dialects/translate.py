@@ -121,7 +121,10 @@ class Translated(Road):
         frame = parse(piece)
         if frame is None or self.seen.error is not None:
             return
+        ended = self.seen.ended
         for event in self._decode(frame):
+            if ended and not isinstance(event, Used):     # behind the end marker only counts are of use
+                continue
             note(self.seen, event)
             if isinstance(event, Failed):
                 if self._open:

@@ -60,7 +60,7 @@ def test_what_the_provider_calls_itself_is_no_call_of_ours(kind: str) -> None:
     assert decoded(block(ours, "{}") + block(theirs, '{"query":"x"}')) == [ToolStart(0, "t", "f"), ToolDelta(0, "{}")]
 
 
-@pytest.mark.parametrize(("start", "parts", "arguments"), [({"a": 1}, (), ['{"a":1}']), ({"a": 1}, ('{"a"', ":1}"), ['{"a"', ":1}"]), ({}, ("",), ["{}"])])
+@pytest.mark.parametrize(("start", "parts", "arguments"), [({"a": 1}, (), ['{"a":1}']), ({"a": 1}, ('{"a"', ":1}"), ['{"a"', ":1}"]), ({}, ("",), ["{}"]), ({}, (" ",), ["{}"])])
 def test_arguments_stand_once(start: dict[str, Any], parts: tuple[str, ...], arguments: list[str]) -> None:
     """Whether they come with the block's start, in pieces, both or not at all."""
     found = decoded(block({"type": "tool_use", "id": "t", "name": "f", "input": start}, *parts))

@@ -60,6 +60,7 @@ def call(arguments: str = "", name: str = "", **more: Any) -> dict[str, Any]:
                  [ToolStart(0, "call_c_0", "t"), ToolDelta(0, "{"), ToolDelta(0, "}"), Finished("tool_use")], id="the older API's call"),
     pytest.param([chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "t", "arguments": {"x": 1}}}]})],
                  [ToolStart(0, "a", "t"), ToolDelta(0, '{"x":1}')], id="arguments as an object"),
+    pytest.param([chunk(call(" ", "t", index=0, id="a")), chunk(call("null", index=0)), chunk({}, "tool_calls")], [ToolStart(0, "a", "t"), Finished("tool_use")], id="arguments that say nothing"),
     pytest.param([chunk({"refusal": "no"}, "content_filter")], [RefusalDelta("no"), Finished("content_filter")], id="a refusal"),
     pytest.param([chunk(call(name="t", index=0, id="a")), chunk(call("{", index=0)), chunk(call("}", index=0))],
                  [ToolStart(0, "a", "t"), ToolDelta(0, "{"), ToolDelta(0, "}")], id="a call in fragments"),
@@ -80,6 +81,7 @@ def test_chunks_become_events(documents: list[dict[str, Any]], events: list[Even
 @pytest.mark.parametrize(("message", "arguments"), [
     ({"function_call": {"name": "t", "arguments": '{"x": 1}'}}, '{"x": 1}'), ({"function_call": {"name": "t", "arguments": None}, "tool_calls": None}, "{}"),
     ({"tool_calls": [{"id": "call_0", "function": {"name": "t", "arguments": {"x": 1}}}]}, '{"x":1}'), ({"tool_calls": [{"function": {"name": "t", "arguments": {}}}]}, "{}"),
+    ({"tool_calls": [{"function": {"name": "t", "arguments": "null"}}]}, "{}"), ({"tool_calls": [{"function": {"name": "t", "arguments": " "}}]}, "{}"),
 ])
 def test_calls_of_a_whole_answer(message: dict[str, Any], arguments: str) -> None:
     """Those of the older API too, and arguments that are no text."""
