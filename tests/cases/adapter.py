@@ -49,6 +49,10 @@ STATUSES = {
 SOURCES = {"provider": "reported", "estimate": "estimated", "mixed": "estimated", "none": "none"}
 
 
+_EVEN = {"affinity", "round_robin"}
+"""Strategies that spread conversations over lanes that are alike."""
+
+
 class Adapter:
     """One case."""
 
@@ -180,6 +184,10 @@ class Adapter:
             fields["key"] = f"file:{name}.key"
         elif credential is not None:
             fields["key"] = f"env:{credential['env']}"
+        if backend.get("max_tool_name"):
+            fields["max_tool_name"] = backend["max_tool_name"]
+        if backend.get("supports_cache_ttl") is False:
+            fields["cache_ttl"] = False
         known = {"name", "protocol", "class", "credential", "models", "base_url", "supports_cache_ttl", "max_tool_name"}
         return name, fields | {key: value for key, value in backend.items() if key not in known}
 
@@ -322,7 +330,7 @@ def _policy(team: Json, config: Json) -> Json:
         "explore": 0.05 if "latency" in strategies else 0,
         "normalize": {"level": "equivalent" if settings.get("normalise") else "off", "hold_out": 0},
         "models": {"aliases": {alias: model for alias, model in config.get("aliases", {}).items() if model in team.get("models", [model])}},
-        "classes": {"standard": {"value_usd_per_hour": 0 if "affinity" in strategies else 1_000_000, "lanes": ["standard", "fast"]}},
+        "classes": {"standard": {"value_usd_per_hour": 0 if strategies & _EVEN else 1_000_000, "lanes": ["standard", "fast"]}},
     }  # fmt: skip
     if "models" in team:
         ours["models"]["allow"] = team["models"]
@@ -342,7 +350,7 @@ def _aliases(backend: Json, config: Json) -> Json:
 def _first_guesses(backend: str, config: Json) -> Json:
     """Alike where the case wants the gateway to find out, or not to care; else so that nothing that is learnt of a later
     backend makes it look quicker than one that stands before it."""
-    if any(route.get("strategy") in ("latency", "affinity") and backend in route["backends"] for route in config.get("routes", ())):
+    if any(route.get("strategy") in ("latency", *_EVEN) and backend in route["backends"] for route in config.get("routes", ())):
         return {"first_token_ms": 500.0}
     places = [route["backends"].index(backend) for route in config.get("routes", ()) if backend in route["backends"]]
     place = min(max(places, default=0), 2)
