@@ -42,11 +42,10 @@ from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
 from gateway.progress import ProgressNotes
 from gateway.redis_cohorts import RedisCohorts
-from gateway.redis_link import Link, address
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
-from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
+from gateway.stores import Stores, own_stores, people_known, redis_link, remembered_keys, schema_there, stores_of_house
 from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.watched import StatusJob
@@ -256,7 +255,7 @@ async def _cohorts(services: Services, running: AsyncExitStack) -> Others | None
     settings = services.settings
     if settings.redis_url is None:
         return None if services.house is None else FarCohorts(services.house.link)
-    cohorts = RedisCohorts(Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca), settings.organisation)
+    cohorts = RedisCohorts(redis_link(settings.redis_url, settings), settings.organisation)
     await cohorts.start()
     running.push_async_callback(cohorts.close)
     return cohorts
@@ -269,8 +268,7 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
     shared.append(Topic("roll-backs", services.trials, tuple[str, str]))
     far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
     if settings.redis_url is not None:
-        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
-        yield Sharing(far, RedisExchange(link, settings.organisation))
+        yield Sharing(far, RedisExchange(redis_link(settings.redis_url, settings), settings.organisation))
     near = [one for one in shared if one not in far]
     if worker is not None and services.house is not None and near:
         yield Sharing(near, HouseExchange(services.house.link, worker))

@@ -284,6 +284,7 @@ class File(_Part):
     redis_away: Literal["lease", "closed"] = Field(
         "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
     )
+    redis_timeout_ms: int = Field(200, ge=20, le=60_000, description="without an answer for so long it counts as away")
     clickhouse_url: Reference | None = Field(
         None, description="reference to http(s)://USER:PASSWORD@HOST:8123/DATABASE: a copy of the ledger for analyses"
     )

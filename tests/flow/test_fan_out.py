@@ -78,7 +78,7 @@ def workers(providers: Providers, tmp_path_factory: pytest.TempPathFactory) -> I
 def replicas(providers: Providers, redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Caller]]:
     """Ten connections to two gateways that share nothing but Redis, five to each."""
     with contextlib.ExitStack() as stack:
-        both = [stack.enter_context(started(providers, tmp_path_factory.mktemp("replica"), redis_url=redis.url)) for _ in range(2)]
+        both = [stack.enter_context(started(providers, tmp_path_factory.mktemp("replica"), redis_url=redis.url, redis_timeout_ms=30_000)) for _ in range(2)]
         callers = [Caller(process) for process in both for _ in range(5)]
         yield callers
         for caller in callers:
@@ -168,6 +168,6 @@ def test_a_worker_that_dies_while_it_writes_frees_the_others(providers: Provider
 
 def test_a_replica_that_dies_while_it_writes_frees_the_others(providers: Providers, redis: Server, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        one, two = (stack.enter_context(started(providers, tmp_path / name, redis_url=redis.url)) for name in ("one", "two"))
+        one, two = (stack.enter_context(started(providers, tmp_path / name, redis_url=redis.url, redis_timeout_ms=30_000)) for name in ("one", "two"))
         leader, *followers = [stack.enter_context(contextlib.closing(Caller(process))) for process in (one, two, two, two)]
         assert reads(dies(providers, leader, followers, "replica dies")) == [False, True, True]
