@@ -116,7 +116,7 @@ class BackendSettings(_Part):
         default_factory=list[str],
         description="names that clients use; a mapping may give the backend's own name for each",
     )
-    lanes: dict[str, LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
+    lanes: dict[Annotated[str, Field(pattern=NAME)], LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
     headers: dict[str, str] = Field(default_factory=dict, description="further headers sent to this backend")
     connect_timeout_ms: Ms = 5_000.0
     first_byte_timeout_ms: Ms = Field(600_000.0, description="longest wait for the answer's headers")
