@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,10 @@ from router_policies.rules import Policy
 TICK_S = 0.05
 EXCESS = 1.1
 """The gateway sheds calls from when a queue was full until no more than that many times as many come as leave."""
-TURN_S, ALONE_TURN_S, LEAST_STARTS = 0.002, 0.004, 2
-"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one, which serves more
-calls a second, holds where all that waited lately was of one team and nothing is refused."""
+TURN_S, ALONE_TURN_S, LEAST_STARTS, BUSY = 0.002, 0.016, 2, 0.7
+"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one costs less of the
+processor for each call, but what begins in it goes out together at its end. So it holds only while the loop works for more than
+that share of the time, all that waited lately was of one team, and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
 QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
@@ -48,13 +50,17 @@ Go = Callable[[Overloaded | None], None]
 
 
 _Queues = dict[str, deque[tuple[float, Go]]]
-"""Team -> its calls that wait, each with the time of the loop's clock since when; the team whose turn it is stands first."""
+"""Team -> its calls that wait, each with the monotonic time since when; the team whose turn it is stands first."""
 
 
 class Admission:
     """One per process. `may_enter`, else `queue` before a call, `leave` after it."""
 
-    def __init__(self, memory_limit_bytes: int | None = None, rss: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, memory_limit_bytes: int | None = None, rss: Callable[[], int] | None = None,
+        worked_s: Callable[[], float] = time.thread_time,
+    ) -> None:  # fmt: skip
+        """`worked_s`: how long the loop's thread has had the processor."""
         self.limit = float(CEILING)
         self.in_flight = 0
         self.lag_s = 0.0
@@ -76,6 +82,10 @@ class Admission:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._ticks = 0
+        self._worked_s = worked_s
+        self._had_worked_s = 0.0
+        self._busy = 0.0
+        """The share of the time in which the loop works, lately."""
 
     def may_enter(self) -> bool:
         """The quick way in. False: the call has to `queue`, or is to be refused."""
@@ -93,7 +103,7 @@ class Admission:
         says no."""
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
-        queues, now = self._queues[patient], asyncio.get_running_loop().time()
+        queues, now = self._queues[patient], time.monotonic()
         if len(queues.get(team, ())) >= self._most(len(queues)):
             self._sheds = True
             raise _refusal("the gateway is overloaded")
@@ -167,7 +177,7 @@ class Admission:
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
         loop = asyncio.get_running_loop()
-        since = loop.time() - (WAIT_S if self._sheds else MOST_WAIT_S)
+        since = time.monotonic() - (WAIT_S if self._sheds else MOST_WAIT_S)
         for queues in self._queues:
             for team, queue in list(queues.items()):
                 while queue and queue[0][0] <= since:
@@ -185,6 +195,7 @@ class Admission:
         """Begins to watch the loop."""
         loop = asyncio.get_running_loop()
         self._due = loop.time() + TICK_S
+        self._had_worked_s = self._worked_s()
         self._timer = loop.call_at(self._due, self._tick)
 
     def stop(self) -> None:
@@ -197,6 +208,9 @@ class Admission:
         self.felt(lag_s)
         self._leaves_per_s += 0.2 * (self._left / (TICK_S + lag_s) - self._leaves_per_s)
         self._comes_per_s += 0.2 * (self._came / (TICK_S + lag_s) - self._comes_per_s)
+        worked_s = self._worked_s()
+        self._busy += 0.2 * ((worked_s - self._had_worked_s) / (TICK_S + lag_s) - self._busy)
+        self._had_worked_s = worked_s
         self._came = self._left = 0
         self._sheds = self._sheds and self._comes_per_s > EXCESS * self._leaves_per_s
         self._ticks += 1
@@ -211,7 +225,7 @@ class Admission:
             self._shared_until = self._ticks + _PERIOD_TICKS
         if len(self._teams) > 1 or self._ticks % _PERIOD_TICKS == 0:
             self._teams.clear()
-        return TURN_S if self._sheds or self._ticks < self._shared_until else ALONE_TURN_S
+        return ALONE_TURN_S if self._busy > BUSY and self._ticks >= self._shared_until and not self._sheds else TURN_S
 
     def felt(self, lag_s: float) -> None:
         """The loop came that late."""

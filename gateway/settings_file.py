@@ -116,7 +116,7 @@ class BackendSettings(_Part):
         default_factory=list[str],
         description="names that clients use; a mapping may give the backend's own name for each",
     )
-    lanes: dict[str, LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
+    lanes: dict[Annotated[str, Field(pattern=NAME)], LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
     headers: dict[str, str] = Field(default_factory=dict, description="further headers sent to this backend")
     connect_timeout_ms: Ms = 5_000.0
     first_byte_timeout_ms: Ms = Field(600_000.0, description="longest wait for the answer's headers")
@@ -131,6 +131,12 @@ class BackendSettings(_Part):
         description="fields of requests that travel: `pass`: any; a list: the known ones and these; default: the known ones "
         "where `engine` is named, else any",
     )
+    max_tool_name: int | None = Field(
+        None, ge=16, le=1_000,
+        description="longest name of a tool that it takes: longer ones travel shortened and come back whole; default: what the"
+        " API allows (64, for anthropic 128) where a request is translated, else none",
+    )  # fmt: skip
+    cache_ttl: bool = Field(True, description="whether it takes a lifetime (`ttl`) in cache markers; false: it is left out")
     cache_salt: bool = Field(False, description="send a salt per team, for own engines that share a prefix cache")
     engine: EngineName | None = Field(
         None,
@@ -278,6 +284,7 @@ class File(_Part):
     redis_away: Literal["lease", "closed"] = Field(
         "lease", description="while it is away: spend what was drawn ahead, or refuse calls that have a budget"
     )
+    redis_timeout_ms: int = Field(200, ge=20, le=60_000, description="without an answer for so long it counts as away")
     clickhouse_url: Reference | None = Field(
         None, description="reference to http(s)://USER:PASSWORD@HOST:8123/DATABASE: a copy of the ledger for analyses"
     )

@@ -17,7 +17,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 def full(places: int) -> Admission:
-    admission = Admission()
+    admission = Admission(worked_s=lambda: 0.0)
     admission.limit = admission.in_flight = places
     return admission
 
@@ -237,15 +237,16 @@ def test_memory_refuses_batch_first(share: float, batch: bool, interactive: bool
 
 
 def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
-    """Short turns are for others' sake: as soon as two teams wait they are short again, and for a second after that."""
+    """Short turns are for others' sake: as soon as two teams wait they are short again, and for a second after that; and for
+    the sake of a burst that meets a loop with time to spare."""
 
     async def test() -> None:
         admission = full(1)
 
-        def most(*teams: str) -> int:
+        def most(*teams: str, busy: float = 1.5) -> int:
             for team in teams:
                 admission.queue(team, lambda refusal: None, patient=False)
-            admission._leaves_per_s = 1_000 / TURN_S
+            admission._leaves_per_s, admission._busy = 1_000 / TURN_S, busy
             admission._tick()
             assert admission._timer is not None
             admission._timer.cancel()
@@ -256,6 +257,7 @@ def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
         assert most("loud", "quiet") <= 1_000
         assert max(most("loud") for _ in range(15)) <= 1_000
         assert max(most("loud") for _ in range(10)) == alone
+        assert most("loud", busy=0.5) <= 1_000
         admission._sheds, admission._comes_per_s = True, 1e9
         assert most("loud") <= 1_000
 

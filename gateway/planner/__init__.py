@@ -23,8 +23,8 @@ from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetim
 from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
-from gateway.planner.cohorts import Cohorts, Leader
-from gateway.planner.held import Held, Seen
+from gateway.planner.cohorts import Cohorts, Leader, Others
+from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
@@ -55,6 +55,8 @@ class Planner:
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
+    others: Others | None = None
+    """Cohorts of all processes; None: this one is alone."""
     answers: Answers = field(default_factory=Answers)
     bets: Bets = field(default_factory=Bets)
     _bytes_per_token: dict[str, float] = field(default_factory=dict)
@@ -65,10 +67,14 @@ class Planner:
         if rules is None or not page.keys:
             return None
         try:
-            return self._plan(Asked(page, asker, backend, rules, now_us, first, _whose(page, asker, backend.model, rules)))
+            planned = self._plan(Asked(page, asker, backend, rules, now_us, first, _whose(page, asker, backend.model, rules)))
         except (BadRequest, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError) as error:
             _log.warning("no cache plan for a request: %s: %s", type(error).__name__, error)
             return None
+        if self.others is None or planned is None or not planned.stored or not rules.writes_wait:
+            return planned
+        deepest = self.held.deepest(planned.pool, page.keys, now_us)
+        return planned if deepest < 0 else replace(planned, held_tokens=round(page.ends[deepest] / self._ratio(backend)))
 
     def learn(
         self, planned: Planned, *, read_tokens: int | None, input_tokens: int, at_us: int,
@@ -91,19 +97,31 @@ class Planner:
         for each in planned.stored:
             self.held.store(planned.pool, each.key, at_us, each.life_s)
 
-    def writer(self, planned: Planned) -> tuple[Leader, float] | None:
-        """Who is writing the longest prefix that this call shares, and what reading it instead saves, dollars."""
+    def cold(self, planned: Planned, now_us: int) -> list[Stored]:
+        """The prefixes of a call that are to be written, in rendered order, where a burst would write each of them often."""
+        if not planned.rules.writes_wait:
+            return []
+        return [each for each in planned.stored if not self.held.has(planned.pool, each.key, now_us)]
+
+    def writer(self, planned: Planned) -> tuple[Leader, Stored] | None:
+        """Who is writing the longest prefix that this call shares, and which that is."""
         if planned.rules.writes_wait and len(self.cohorts):
             for each in reversed(planned.stored):
-                leader = self.cohorts.writer((planned.pool, each.key))
+                leader = self.cohorts.writer(name_of(planned.pool, each.key))
                 if leader is not None:
-                    return leader, each.tokens * planned.saving_usd
+                    return leader, each
         return None
+
+    def worth_asking(self, planned: Planned, cold: Sequence[Stored]) -> bool:
+        """Whether other processes may be writing, or want to read, what this call writes: more than a turn's own words."""
+        if self.others is None or not cold:
+            return False
+        read = max([each.tokens for each in planned.stored if each not in cold], default=0)
+        return cold[-1].tokens - max(read, planned.held_tokens) >= planned.rules.minimum_tokens
 
     def lead(self, planned: Planned, now_us: int) -> Leader:
         """Leads for the prefixes that nobody has stored and nobody is writing."""
-        cold = [(planned.pool, each.key) for each in planned.stored if not self.held.has(planned.pool, each.key, now_us)]
-        return self.cohorts.lead(cold if planned.rules.writes_wait else ())
+        return self.cohorts.lead([name_of(planned.pool, each.key) for each in self.cold(planned, now_us)])
 
     def _plan(self, asked: Asked) -> Planned | None:
         page, backend, rules = asked.page, asked.backend, asked.rules
@@ -220,7 +238,7 @@ class Planner:
                 self.reuse.wait_for(place.key, place.kind, asked.whose, size, now_us)
         held = self._held_place(backend.pool, asked, found)
         if rules.writes_wait and len(self.cohorts):  # what a call is writing right now is waited for
-            writing = [n for n, place in enumerate(found) if self.cohorts.writer((backend.pool, place.key))]
+            writing = [n for n, place in enumerate(found) if self.cohorts.writer(name_of(backend.pool, place.key))]
             held = max([held, *writing])
         held_long = held >= 0 and self.held.life_s(backend.pool, found[held].key) > next(iter(rules.lives.values()))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)

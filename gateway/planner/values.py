@@ -92,7 +92,7 @@ class Stake(NamedTuple):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
+    """What to set in the request, and what will then be stored where."""
 
     fields: Mapping[str, msgspec.Raw]
     receipts: Sequence[Mapping[str, object]]
@@ -101,6 +101,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """Each prefix that is marked, or stored by the provider's own habit, in rendered order."""
     held: int = 0
     """Key of the prefix that should be read; 0: none."""
+    held_tokens: int = 0
+    """Up to where the pool has it, as far as is known; found out only where there are other processes."""
     end_bytes: int = 0
     rules: CacheRules
     model: str = ""
