@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -27,16 +28,17 @@ from router_policies.rules import Policy
 TICK_S = 0.05
 EXCESS = 1.1
 """The gateway sheds calls from when a queue was full until no more than that many times as many come as leave."""
-TURN_S, ALONE_TURN_S, LEAST_STARTS = 0.002, 0.004, 2
-"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one, which serves more
-calls a second, holds where all that waited lately was of one team and nothing is refused."""
+TURN_S, ALONE_TURN_S, LEAST_STARTS, BUSY = 0.002, 0.016, 2, 0.7
+"""As many calls begin in one turn of the loop as are served in that time; a few always may. The longer one costs less of the
+processor for each call, but what begins in it goes out together at its end. So it holds only while the loop works for more than
+that share of the time, all that waited lately was of one team, and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
 QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
 `WAIT_S`."""
-MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 1.0, 0.01
-"""The same while it does not, for each team; how often it is looked at."""
+MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
+"""The same while it does not, for each team; how often it is looked at. While the process stands still nobody waits."""
 _PERIOD_TICKS = 20
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
@@ -48,13 +50,17 @@ Go = Callable[[Overloaded | None], None]
 
 
 _Queues = dict[str, deque[tuple[float, Go]]]
-"""Team -> its calls that wait, each with the time of the loop's clock since when; the team whose turn it is stands first."""
+"""Team -> its calls that wait, each with the monotonic time since when; the team whose turn it is stands first."""
 
 
 class Admission:
     """One per process. `may_enter`, else `queue` before a call, `leave` after it."""
 
-    def __init__(self, memory_limit_bytes: int | None = None, rss: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, memory_limit_bytes: int | None = None, rss: Callable[[], int] | None = None,
+        worked_s: Callable[[], float] = time.thread_time,
+    ) -> None:  # fmt: skip
+        """`worked_s`: how long the loop's thread has had the processor."""
         self.limit = float(CEILING)
         self.in_flight = 0
         self.lag_s = 0.0
@@ -74,8 +80,14 @@ class Admission:
         self._came = self._left = 0
         self._comes_per_s = self._leaves_per_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._due = self._look_due = 0.0
+        self._stood_s = 0.0
+        """How long the process stood still in all while calls waited."""
         self._ticks = 0
+        self._worked_s = worked_s
+        self._had_worked_s = 0.0
+        self._busy = 0.0
+        """The share of the time in which the loop works, lately."""
 
     def may_enter(self) -> bool:
         """The quick way in. False: the call has to `queue`, or is to be refused."""
@@ -93,7 +105,7 @@ class Admission:
         says no."""
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
-        queues, now = self._queues[patient], asyncio.get_running_loop().time()
+        queues, now = self._queues[patient], time.monotonic() - self._stood_s
         if len(queues.get(team, ())) >= self._most(len(queues)):
             self._sheds = True
             raise _refusal("the gateway is overloaded")
@@ -101,7 +113,7 @@ class Admission:
         self._teams.add(team)
         self._waits += 1
         if not self._expiring:
-            self._expire()
+            self._look_soon()
         if self._starts < self._most_starts:
             self._let_in()
 
@@ -166,8 +178,10 @@ class Admission:
 
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
-        loop = asyncio.get_running_loop()
-        since = loop.time() - (WAIT_S if self._sheds else MOST_WAIT_S)
+        now = time.monotonic()
+        if (late_s := now - self._look_due) > TICK_S:
+            self._stood_s += late_s
+        since = now - self._stood_s - (WAIT_S if self._sheds else MOST_WAIT_S)
         for queues in self._queues:
             for team, queue in list(queues.items()):
                 while queue and queue[0][0] <= since:
@@ -175,9 +189,13 @@ class Admission:
                     queue.popleft()[1](_refusal("the gateway is overloaded"))
                 if not queue:
                     queues.pop(team, None)
-        self._expiring = self._waits > 0
-        if self._expiring:
-            loop.call_later(_LOOK_S, self._expire)
+        self._expiring = False
+        if self._waits:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        self._expiring, self._look_due = True, time.monotonic() + _LOOK_S
+        asyncio.get_running_loop().call_later(_LOOK_S, self._expire)
 
     # the loop's pulse
 
@@ -185,6 +203,7 @@ class Admission:
         """Begins to watch the loop."""
         loop = asyncio.get_running_loop()
         self._due = loop.time() + TICK_S
+        self._had_worked_s = self._worked_s()
         self._timer = loop.call_at(self._due, self._tick)
 
     def stop(self) -> None:
@@ -197,6 +216,9 @@ class Admission:
         self.felt(lag_s)
         self._leaves_per_s += 0.2 * (self._left / (TICK_S + lag_s) - self._leaves_per_s)
         self._comes_per_s += 0.2 * (self._came / (TICK_S + lag_s) - self._comes_per_s)
+        worked_s = self._worked_s()
+        self._busy += 0.2 * ((worked_s - self._had_worked_s) / (TICK_S + lag_s) - self._busy)
+        self._had_worked_s = worked_s
         self._came = self._left = 0
         self._sheds = self._sheds and self._comes_per_s > EXCESS * self._leaves_per_s
         self._ticks += 1
@@ -211,7 +233,7 @@ class Admission:
             self._shared_until = self._ticks + _PERIOD_TICKS
         if len(self._teams) > 1 or self._ticks % _PERIOD_TICKS == 0:
             self._teams.clear()
-        return TURN_S if self._sheds or self._ticks < self._shared_until else ALONE_TURN_S
+        return ALONE_TURN_S if self._busy > BUSY and self._ticks >= self._shared_until and not self._sheds else TURN_S
 
     def felt(self, lag_s: float) -> None:
         """The loop came that late."""

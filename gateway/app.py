@@ -36,20 +36,22 @@ from gateway.missed import Misses
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline
 from gateway.planner import Planner
+from gateway.planner.cohorts import Others
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
 from gateway.progress import ProgressNotes
-from gateway.redis_link import Link, address
+from gateway.redis_cohorts import RedisCohorts
 from gateway.services import Services
 from gateway.settings import Settings
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
-from gateway.stores import Stores, own_stores, people_known, remembered_keys, schema_there, stores_of_house
+from gateway.stores import Stores, own_stores, people_known, redis_link, remembered_keys, schema_there, stores_of_house
 from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.watched import StatusJob
 from gateway.web.front import Front, Servers, refuse_upgrade, takes
 from gateway.web.guard import Limits
+from gateway.workers.cohorts import FarCohorts
 from gateway.workers.far import HouseExchange, Seat, Worker
 from router_policies import waiting
 from router_policies.files import PolicyStore
@@ -239,11 +241,24 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     status = StatusJob(services, stores.status)
     stores.upkeep.add(status)
     running.callback(stores.upkeep.drop, status)
+    services.planner.others = await _cohorts(services, running)
     for sharing in _sharing(services, None if seat is None else seat.worker):
         await sharing.start()
         running.push_async_callback(sharing.close)
     reload = asyncio.create_task(_reload_policies(services.policies), name="policy-reload")
     running.callback(reload.cancel)
+
+
+async def _cohorts(services: Services, running: AsyncExitStack) -> Others | None:
+    """Who says which process writes a cold prefix: Redis for all replicas, else the house of the workers; None: there is but
+    this process."""
+    settings = services.settings
+    if settings.redis_url is None:
+        return None if services.house is None else FarCohorts(services.house.link)
+    cohorts = RedisCohorts(redis_link(settings.redis_url, settings), settings.organisation)
+    await cohorts.start()
+    running.push_async_callback(cohorts.close)
+    return cohorts
 
 
 def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
@@ -253,8 +268,7 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
     shared.append(Topic("roll-backs", services.trials, tuple[str, str]))
     far = [one for one in shared if settings.share_text or not one.text] if settings.redis_url is not None else []
     if settings.redis_url is not None:
-        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
-        yield Sharing(far, RedisExchange(link, settings.organisation))
+        yield Sharing(far, RedisExchange(redis_link(settings.redis_url, settings), settings.organisation))
     near = [one for one in shared if one not in far]
     if worker is not None and services.house is not None and near:
         yield Sharing(near, HouseExchange(services.house.link, worker))

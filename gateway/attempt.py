@@ -34,6 +34,7 @@ from gateway.backends.upstream import (
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.core.outcome import Observed, Status
+from gateway.dialects import fitting
 from gateway.relay import Client
 from gateway.stretch import Stretch
 
@@ -105,21 +106,30 @@ class Attempt(msgspec.Struct, kw_only=True):
     """What pays for a stream without an output limit."""
     stop: Stop = msgspec.field(default_factory=Stop)
     outcome: Outcome = msgspec.field(default_factory=Outcome)
+    _names: fitting.Names = ()
+    """Tools that the backend knows by shorter names."""
     _began: float = 0.0
     _late: bool = False
 
     def request(self) -> bytes:
         """The body that goes upstream. Raises `BadRequest` for what the backend's dialect cannot say."""
-        sketch = self.call.sketch
-        return dialects.request(
-            self.call.dialect,
-            self.target.dialect,
+        sketch, client, target = self.call.sketch, self.call.dialect, self.target
+        body = dialects.request(
+            client,
+            target.dialect,
             self.call.body,
             sketch,
             model=self.upstream_model,
             set_fields=self.set_fields,
             ask_usage=sketch.stream and not sketch.wants_usage,
         )
+        if not target.cache_ttl:
+            body = fitting.without_ttl(body)
+        most = target.max_tool_name or (fitting.LONGEST_NAME.get(target.dialect) if client != target.dialect else None)
+        if most is not None:
+            self._names = fitting.long_names(body, most)
+            body = fitting.shorten(body, self._names)
+        return body
 
     def run(self, request: bytes, upstream: Upstream, client: Client) -> Awaitable[None]:
         """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""
@@ -215,6 +225,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.outcome.produced = partial(dialects.answer_text, self.target.dialect, raw)
         told = await self._settle("ok", None)
         headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
+        body = fitting.restore(body, self._names)
         client.complete = True
         await client.respond(response.status, headers, body)
 
@@ -222,6 +233,8 @@ class Attempt(msgspec.Struct, kw_only=True):
         relay = dialects.relay(
             self.call.dialect, self.target.dialect, self.call.sketch, hide_usage=not self.call.sketch.wants_usage
         )
+        if self._names:
+            relay = fitting.Restored(relay, self._names)
         outcome = self.outcome
         outcome.produced = relay.produced
         headers = [*self.headers, *_content_type(incoming(response), b"text/event-stream; charset=utf-8")]

@@ -28,6 +28,7 @@ from gateway.booking import Booking, Plan
 from gateway.budgets import Refused
 from gateway.core.call import Call, Tenant
 from gateway.core.errors import BadRequest, Overloaded
+from gateway.fan_out import together
 from gateway.hedging import Race, Side
 from gateway.holds import Holds
 from gateway.idempotency import HEADER
@@ -199,8 +200,8 @@ class Pipeline:
             await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
             return
         set_fields.update(booking.planned.fields)
-        async with caching.together(
-            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms
+        async with together(
+            via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms, deadline
         ) as attempt.begun:
             await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
 

@@ -41,6 +41,7 @@ class Settings(BaseModel):
     redis_url: Secret | None = None
     redis_ca: str | None = None
     redis_away: Literal["lease", "closed"] = "lease"
+    redis_timeout_ms: int = 200
     organisation: str = "default"
     database_upgrade: Literal["start", "command"] = "start"
     clickhouse_url: Secret | None
@@ -124,6 +125,7 @@ def resolve(file: File, folder: Path, env: Mapping[str, str]) -> Settings:
         redis_url=_redis_url(file, folder, env),
         redis_ca=str((folder / file.redis_ca).resolve()) if file.redis_ca else None,
         redis_away=file.redis_away,
+        redis_timeout_ms=file.redis_timeout_ms,
         clickhouse_url=None if file.clickhouse_url is None else _secret(file.clickhouse_url, "clickhouse_url", folder, env),
         organisation=file.organisation,
         admin_key=None if file.admin_key is None else _secret(file.admin_key, "admin_key", folder, env),

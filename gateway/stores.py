@@ -18,6 +18,7 @@ from gateway.alerts.watch import AlertWatch
 from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
+from gateway.core.secret import Secret
 from gateway.first_keys import first_keys, pepper_of
 from gateway.key_table import KeyTable
 from gateway.ledger import reports
@@ -261,10 +262,9 @@ async def _budgets(
     spent = Spent(books, ledger.flush, partial(_aliases, policies), ring.of_user)
     budgets: Budgets
     if settings.redis_url is not None:
-        link = Link(address(settings.redis_url.reveal()), ca_file=settings.redis_ca)
         budgets = RedisBudgets(
-            link, journal.writer, org=settings.organisation, past=spent.past, costs=spent.costs,
-            away=settings.redis_away,
+            redis_link(settings.redis_url, settings), journal.writer, org=settings.organisation, past=spent.past,
+            costs=spent.costs, away=settings.redis_away,
         )  # fmt: skip
     else:
         budgets = MemoryBudgets(past=spent.past) if house is None else FarBudgets(house.link)
@@ -274,6 +274,11 @@ async def _budgets(
     finally:
         await budgets.close()
         books.close()
+
+
+def redis_link(url: Secret, settings: Settings) -> Link:
+    """A connection of its own to the Redis that replicas share."""
+    return Link(address(url.reveal()), timeout_s=settings.redis_timeout_ms / 1e3, ca_file=settings.redis_ca)
 
 
 def _room(settings: Settings) -> Room:

@@ -169,7 +169,7 @@ class App:
             "kv_spill_blocks": ("Blocks in the spill.", [({}, (self._spilled() or {}).get("blocks", 0))]),
             "cache_config_info": ("The cache's shape.", [(config, 1)]),
         }
-        text = self.engine.tally.metrics.render(gauges, self.served.name).encode()
+        text = self.engine.tally.metrics.render(gauges, self.served.name)
         await start(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
         await send({"type": "http.response.body", "body": text})
 

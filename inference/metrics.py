@@ -8,8 +8,13 @@ generated, whether or not it still reached the client.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 PREFIX = "tollway_engine:"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -53,6 +58,13 @@ class _Histogram:
         self.buckets[bisect_left(_SECONDS, value)] += times
         self.total += value * times
 
+    def add_to(self, family: Metric, labels: dict[str, str]) -> None:
+        counts = [*accumulate(self.buckets)]
+        for bound, count in zip((*map(str, _SECONDS), "+Inf"), counts, strict=True):
+            family.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+        family.add_sample(f"{family.name}_sum", labels, self.total)
+        family.add_sample(f"{family.name}_count", labels, counts[-1])
+
 
 class Metrics:
     """Written by the engine's thread, read by the server's."""
@@ -82,40 +94,37 @@ class Metrics:
         wanted = labels.items()
         return sum(value for key, value in list(self._counters[name].items()) if wanted <= dict(key).items())
 
-    def render(self, gauges: Mapping[str, tuple[str, Iterable[tuple[dict[str, str], float]]]], model: str) -> str:
+    def render(self, gauges: Mapping[str, tuple[str, Iterable[tuple[dict[str, str], float]]]], model: str) -> bytes:
         """Prometheus text; `gauges` maps name to help and labelled values."""
-        lines: list[str] = []
+        shown = CollectorRegistry()
+        shown.register(_Families([*self._families(gauges, {"model_name": model})]))
+        return generate_latest(shown)
+
+    def _families(
+        self, gauges: Mapping[str, tuple[str, Iterable[tuple[dict[str, str], float]]]], model: Mapping[str, str]
+    ) -> Iterator[Metric]:
         for name, (text, values) in gauges.items():
-            lines += _head(name, text, "gauge")
-            lines += [_line(name, {"model_name": model, **labels}, value) for labels, value in values]
+            family = Metric(PREFIX + name, text, "gauge")
+            for labels, value in values:
+                family.add_sample(PREFIX + name, {**model, **labels}, value)
+            yield family
         for name, text in COUNTERS.items():
-            lines += _head(name, text, "counter")
-            series = list(self._counters[name].items())
-            lines += [_line(name, {"model_name": model, **dict(labels)}, value) for labels, value in series]
+            family = Metric(PREFIX + name.removesuffix("_total"), text, "counter")
+            for key, value in list(self._counters[name].items()):
+                family.add_sample(PREFIX + name, {**model, **dict(key)}, value)
+            yield family
         for name, text in HISTOGRAMS.items():
-            lines += _head(name, text, "histogram")
-            for labels, histogram in list(self._histograms[name].items()):
-                lines += _histogram_lines(name, {"model_name": model, **dict(labels)}, histogram)
-        return "\n".join(lines) + "\n"
+            family = Metric(PREFIX + name, text, "histogram")
+            for key, histogram in list(self._histograms[name].items()):
+                histogram.add_to(family, {**model, **dict(key)})
+            yield family
 
 
-def _head(name: str, text: str, kind: str) -> list[str]:
-    return [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"]
+class _Families(Collector):
+    """What is shown, as the library takes it."""
 
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
 
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-    number = str(int(value)) if float(value).is_integer() else repr(float(value))
-    return f"{PREFIX}{name}{{{inner}}} {number}"
-
-
-def _histogram_lines(name: str, labels: dict[str, str], histogram: _Histogram) -> list[str]:
-    lines, running = [], 0
-    for bound, count in zip((*_SECONDS, "+Inf"), histogram.buckets, strict=True):
-        running += count
-        lines.append(_line(f"{name}_bucket", {**labels, "le": str(bound)}, running))
-    return [*lines, _line(f"{name}_sum", labels, histogram.total), _line(f"{name}_count", labels, running)]
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def collect(self) -> Sequence[Metric]:
+        return self._families

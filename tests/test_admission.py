@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
@@ -20,7 +21,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 def full(places: int) -> Admission:
-    admission = Admission()
+    admission = Admission(worked_s=lambda: 0.0)
     admission.limit = admission.in_flight = places
     return admission
 
@@ -197,7 +198,7 @@ def test_a_burst_is_served() -> None:
 
 
 def test_clients_that_wait_for_their_answers_are_all_served() -> None:
-    """A hundred of them at a server that takes one at a time, for two seconds: a queue that stays, but does not grow."""
+    """A hundred of them at a server that takes one at a time: a queue that stays, but does not grow."""
 
     async def test() -> None:
         admission = Admission()
@@ -205,15 +206,46 @@ def test_clients_that_wait_for_their_answers_are_all_served() -> None:
         admission.start()
         admission.limit = 1
         admission.felt = lambda lag_s: None  # type: ignore[method-assign] # the limit stays
-        end = asyncio.get_running_loop().time() + 2.0
 
         async def client() -> None:
-            while asyncio.get_running_loop().time() < end:
+            while server.answered < 1_000:
                 await server.call()
 
         await asyncio.gather(*(client() for _ in range(100)))
-        assert server.answered > 200
         assert server.refusals == []
+        admission.stop()
+
+    run(test())
+
+
+def test_a_process_that_stood_still_refuses_nobody_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stops for longer than anybody may wait: who waited is served as soon as it goes on."""
+    monkeypatch.setattr("gateway.admission.MOST_WAIT_S", 2.0)
+
+    async def test() -> None:
+        admission = Admission()
+        server = Server(admission, 0.001)
+        admission.start()
+        calls = [asyncio.ensure_future(server.call()) for _ in range(50)]
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, 2.5)
+        await asyncio.gather(*calls)
+        assert (server.answered, server.refusals) == (50, [])
+        admission.stop()
+
+    run(test())
+
+
+def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few there are, where the loop has the time."""
+    monkeypatch.setattr("gateway.admission.MOST_WAIT_S", 0.2)
+
+    async def test() -> None:
+        admission = full(1)
+        admission.felt = lambda lag_s: None  # type: ignore[method-assign] # the limit stays
+        admission.start()
+        with pytest.raises(Overloaded):
+            await admission.wait("a", patient=False)
         admission.stop()
 
     run(test())
@@ -240,15 +272,16 @@ def test_memory_refuses_batch_first(share: float, batch: bool, interactive: bool
 
 
 def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
-    """Short turns are for others' sake: as soon as two teams wait they are short again, and for a second after that."""
+    """Short turns are for others' sake: as soon as two teams wait they are short again, and for a second after that; and for
+    the sake of a burst that meets a loop with time to spare."""
 
     async def test() -> None:
         admission = full(1)
 
-        def most(*teams: str) -> int:
+        def most(*teams: str, busy: float = 1.5) -> int:
             for team in teams:
                 admission.queue(team, lambda refusal: None, patient=False)
-            admission._leaves_per_s = 1_000 / TURN_S
+            admission._leaves_per_s, admission._busy = 1_000 / TURN_S, busy
             admission._tick()
             assert admission._timer is not None
             admission._timer.cancel()
@@ -259,6 +292,7 @@ def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
         assert most("loud", "quiet") <= 1_000
         assert max(most("loud") for _ in range(15)) <= 1_000
         assert max(most("loud") for _ in range(10)) == alone
+        assert most("loud", busy=0.5) <= 1_000
         admission._sheds, admission._comes_per_s = True, 1e9
         assert most("loud") <= 1_000
 

@@ -37,6 +37,13 @@ def test_units_are_the_text(text: str) -> None:
     assert "".join(units(text)) == text
 
 
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\nb", "a\rb\n", "a\r\nb\r\n", "a\x0bb\n\u2028\nc", "\n\r\n\n"])
+def test_a_line_ends_with_a_line_feed_and_nowhere_else(text: str) -> None:
+    """As `described` reads them, by names: whatever else Python takes for an end of a line."""
+    assert [unit.rstrip("\n") for unit in units(text)] == (text[:-1] if text.endswith("\n") else text).split("\n") * bool(text)
+    assert described(units(text)).names == described([unit.rstrip("\n") for unit in units(text)]).names
+
+
 LINE = st.text(alphabet="Aa b1:/-.\u00e9#", max_size=40) | st.sampled_from([
     "Current time: 10:05", "Request ID: req_0a1b2c", "gitStatus:", "HEAD is 3fa9c1b", "Today is Monday.", "12. Be brief.", "/srv/app/one",
 ])  # fmt: skip

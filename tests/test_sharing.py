@@ -12,6 +12,7 @@ import pytest_asyncio
 from gateway.backends.news import LaneNews, News
 from gateway.normalize import Memory
 from gateway.planner import Planner
+from gateway.planner.bets import Limit
 from gateway.planner.values import Stake
 from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Away, Link, address
@@ -173,10 +174,10 @@ async def test_what_one_has_stored_the_other_reads(two: tuple[Pair, Pair]) -> No
 async def test_what_plans_have_saved_covers_bets_of_both(two: tuple[Pair, Pair]) -> None:
     (one, sends), (other, takes) = two
     one.planner.bets.enter(Stake("app", 1_000, 1_000.0, 100.0, 0.1, {"5m": 1.25}))
-    assert not other.planner.bets.covers("app", 900.0, 0)
+    assert not other.planner.bets.covers("app", 900.0, Limit(0))
     await sends.turn()
     await takes.turn()
-    assert other.planner.bets.covers("app", 900.0, 0)
+    assert other.planner.bets.covers("app", 900.0, Limit(0))
 
 
 async def test_news_that_cannot_be_read_are_left(two: tuple[Pair, Pair]) -> None:

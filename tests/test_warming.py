@@ -130,9 +130,12 @@ def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to pass")
 
 
+TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in "tu"]
+
+
 def turn(number: int) -> bytes:
     messages = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "words " * 40} for n in range(2 * number + 1)]
-    return orjson.dumps({"model": "anthropic-model", "max_tokens": 9, "system": LONG, "messages": messages})
+    return orjson.dumps({"model": "anthropic-model", "max_tokens": 9, "tools": TOOLS, "system": LONG, "messages": messages})
 
 
 def test_a_conversation_with_a_long_pause_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

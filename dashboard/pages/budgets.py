@@ -12,6 +12,7 @@ from dashboard.data import DAY_US, HOUR_US, Row, Use, Viewer
 from dashboard.view import View, buckets
 
 _SHARE = st.column_config.ProgressColumn("spent", format="percent", min_value=0, max_value=1)
+_TOLD = 3
 _DOLLARS = ("spent $", "limit $", "held $", "forecast $")
 
 
@@ -30,6 +31,7 @@ def page(view: View, viewer: Viewer) -> None:
         return
     now_us = data.now_us()
     found = data.uses(tuple(wanted))
+    _unknown(found)
     _next(found, now_us, view.tz)
     parts.heading("Spent of each budget in its present window")
     rows = [_row(use, held, now_us, view.tz) for use in found]
@@ -38,6 +40,15 @@ def page(view: View, viewer: Viewer) -> None:
     parts.download(rows, list(rows[0]) if rows else [], "budgets")
     if found:
         _burn_down(found, view)
+
+
+def _unknown(found: Sequence[Use]) -> None:
+    """A sum that rests on holds says so."""
+    resting = [use for use in found if use.unpriced]
+    if resting:
+        told = [f"{use.owner}, {use.limit.name}: {use.unknown}" for use in resting[:_TOLD]]
+        more = [f"{len(resting) - _TOLD:,} more budgets, see the table"] if len(resting) > _TOLD else []
+        st.warning(format.plain("; ".join(told + more) + "."), icon=":material/money_off:")
 
 
 def _next(found: Sequence[Use], now_us: int, tz: str) -> None:
@@ -59,6 +70,7 @@ def _row(use: Use, held: dict[tuple[str, str], int], now_us: int, tz: str) -> di
         "share": min(use.share, 1.0), "spent $": use.spent_nanos / 1e9, "limit $": use.limit.limit_nanos / 1e9,
         "held $": held.get((use.limit.team, use.limit.name), 0) / 1e9 if use.limit.scope == "team" else None,
         "forecast $": None if forecast is None else forecast / 1e9,
+        "cost unknown": use.unpriced,
         "runs out": "" if end is None else f"{data.instant(max(end, use.since_us), tz):%Y-%m-%d %H:%M}",
     }  # fmt: skip
 
@@ -81,8 +93,8 @@ def _burn_down(found: Sequence[Use], view: View) -> None:
 
 
 def _left(use: Use, rows: Sequence[Row], ticks: Sequence[str]) -> list[charts.Point]:
-    """At the end of each day or hour up to now."""
-    left, spent, points = use.limit.limit_nanos, {row.key[0]: row.cost_nanos or 0 for row in rows}, []
+    """At the end of each day or hour up to now; what is held for attempts of unknown cost is gone from the start."""
+    left, spent, points = use.limit.limit_nanos - use.held_nanos, {row.key[0]: row.cost_nanos or 0 for row in rows}, []
     for tick in ticks[: ticks.index(rows[-1].key[0] or "") + 1]:
         left -= spent.get(tick, 0)
         points.append({"when": tick, "name": "left", "value": left / 1e9, "exact": format.exact(left)})

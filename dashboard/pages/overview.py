@@ -120,7 +120,8 @@ def _budget(column: DeltaGenerator, view: View, viewer: Viewer, now_us: int) -> 
     ends = "" if use.until_us is None else f", until {data.instant(use.until_us, use.limit.tz):%d %b %H:%M}"
     parts.figure(
         column, f"Budget {use.owner}, {use.limit.name}", format.share(use.share),
-        f"{format.usd(use.spent_nanos)} of {format.usd(use.limit.limit_nanos)}{ends}; the fullest of {len(found):,}",
+        f"{format.usd(use.spent_nanos)} of {format.usd(use.limit.limit_nanos)}{ends}; the fullest of {len(found):,}"
+        + (f"; {use.unknown}" if use.unpriced else ""),
         None if forecast is None else f"{format.usd(forecast)} at its end", "none",
     )  # fmt: skip
 

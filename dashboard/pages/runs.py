@@ -1,6 +1,7 @@
 """Agents' runs: the dearest ones, and one of them as a tree, by subgoal with verdicts, and on a timeline."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,9 @@ def _run(run_id: str, view: View, viewer: Viewer) -> None:
         return
     st.code(run_id, language=None)
     cost, count, share, took = st.columns(4)
-    parts.figure(cost, "Cost", f"${float(run['cost_usd'] or 0):,.4f}", f"${run['cost_usd']}")
+    dollars = run["cost_usd"]
+    left_out = f"; the cost of {run['unpriced']:,} attempts is unknown and not in it" if run["unpriced"] else ""
+    parts.figure(cost, "Cost", "unknown" if dollars is None else f"${float(dollars):,.4f}", f"${dollars or 0}{left_out}")
     parts.figure(count, "Calls", format.count(run["calls"]), f"{run['attempts']:,} attempts")
     parts.figure(share, "Cache share", format.share(run["cache_share"]), f"{run['cache_read']:,} of {run['input_total']:,}")
     span = max(call["end_us"] for call in calls) - min(call["at_us"] for call in calls)
@@ -63,7 +66,7 @@ def _run(run_id: str, view: View, viewer: Viewer) -> None:
 
 def _subgoals(run: dict[str, Any]) -> None:
     rows = [
-        {"subgoal": goal["subgoal"], "verdict": _verdict(goal["verdict"]), "cost $": float(goal["cost_usd"] or 0),
+        {"subgoal": goal["subgoal"], "verdict": _verdict(goal["verdict"]), "cost $": _dollars(goal["cost_usd"]),
          "calls": goal["calls"], "evidence": (goal["verdict"] or {}).get("evidence", "")}
         for goal in run["subgoals"]
     ]  # fmt: skip
@@ -78,6 +81,10 @@ def _subgoals(run: dict[str, Any]) -> None:
     parts.frame(rows, "subgoals", money)
 
 
+def _dollars(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
 def _verdict(said: dict[str, Any] | None) -> str:
     return "not judged" if said is None else "passed" if said["passed"] else "failed"
 
@@ -86,11 +93,13 @@ def _tree(run_id: str, calls: Sequence[dict[str, Any]]) -> None:
     """Runs under runs, each with what its own calls cost."""
     parents = {call["run"]: call["parent_run"] for call in calls}
     nanos: dict[str, int] = {}
+    unknown = Counter(call["run"] for call in calls if call["cost_nanos"] is None)
     for call in calls:
         nanos[call["run"]] = nanos.get(call["run"], 0) + (call["cost_nanos"] or 0)
 
     def lines(name: str, depth: int) -> list[str]:
         own = f"{'   ' * depth}{'└─ ' if depth else ''}{name}   {format.usd(nanos.get(name, 0))}"
+        own += f" and {unknown[name]:,} attempts of unknown cost" if unknown[name] else ""
         under = [run for run, parent in parents.items() if parent == name and run != name]
         return [own, *(line for run in sorted(under) for line in lines(run, depth + 1) if depth < 6)]
 

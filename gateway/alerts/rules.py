@@ -58,7 +58,8 @@ def budgets(reports: Reports, limits: Iterable[Limit], bounds: Bounds, now_us: i
             id=f"budget/{limit.team}/{limit.name}/{use.owner}/{use.since_us}/{level}", kind="budget", team=limit.team,
             title=f"{whose}: {level} % of budget {limit.name} is spent", at_us=now_us,
             level="critical" if level >= 100 else "warning",
-            text=f"{spent} of {_dollars(limit.limit_nanos)} this {limit.window}; {ends}.",
+            text=f"{spent} of {_dollars(limit.limit_nanos)} this {limit.window}; "
+            + (f"{use.unknown}; {ends}." if use.unpriced else f"{ends}."),
         )  # fmt: skip
 
 
@@ -77,7 +78,8 @@ def spend(reports: Reports, bounds: Bounds, now_us: int) -> Iterator[Alert]:
             yield Alert(
                 id=_spell("spend", team, now_us), kind="spend", team=team, at_us=now_us, title=f"{team}: spend jumped",
                 text=f"{_dollars(cost)} in the last hour; the median hour of the week before was {_dollars(int(median))}. "
-                f"{row.calls:,} calls.",
+                f"{row.calls:,} calls."
+                + (f" The cost of {row.unpriced:,} attempts is unknown and not among it." if row.unpriced else ""),
             )  # fmt: skip
 
 

@@ -54,6 +54,8 @@ class Target:
     first_byte_timeout_s: float
     idle_timeout_s: float
     cache_salt: bool
+    max_tool_name: int | None = None
+    cache_ttl: bool = True
     batch: bool = False
     offline: bool = False
     """Whether it is reached through a batch API only, and by no call on its way."""
@@ -244,6 +246,8 @@ def _target(name: str, backend: BackendSettings, lane: str, how: LaneSettings, k
         first_byte_timeout_s=backend.first_byte_timeout_ms / 1e3,
         idle_timeout_s=backend.idle_timeout_ms / 1e3,
         cache_salt=backend.cache_salt,
+        max_tool_name=backend.max_tool_name,
+        cache_ttl=backend.cache_ttl,
         batch=how.batch or how.offline,
         offline=how.offline,
         data_only=_data_only(backend),

@@ -69,7 +69,7 @@ def _fetches(body: bytes, part: Part) -> bool:
 
 
 def _calls_out(body: bytes, part: Part) -> bool:
-    """Whether a tool, or one of a list, names a server that the engine would have to call."""
+    """Whether a tool, or one of a list, is on a server that the engine would have to call, by address or by a name it knows."""
     block = part.block
     if block.calls_out is None:
         block.calls_out = _names_server(body[part.start:part.end])
@@ -77,11 +77,16 @@ def _calls_out(body: bytes, part: Part) -> bool:
 
 
 def _names_server(tools: bytes) -> bool:
-    if not any([word in tools for word in (b"server_url", b"connector_id", b"\\")]):
+    if not any([word in tools for word in (b"server_url", b"connector_id", b'"mcp', b"\\")]):
         return False
     value = _read(tools)
     each = [value] if isinstance(value, _Object) else value if isinstance(value, list) else []
-    return any([isinstance(tool, _Object) and bool(tool.all("server_url") or tool.all("connector_id")) for tool in each])
+    return any([isinstance(tool, _Object) and _on_server(tool) for tool in each])
+
+
+def _on_server(tool: _Object) -> bool:
+    types = [kind for kind in tool.all("type") if isinstance(kind, str)]
+    return any([kind.startswith("mcp") for kind in types]) or bool(tool.all("server_url") or tool.all("connector_id"))
 
 
 def _read(value: bytes) -> Any:

@@ -67,6 +67,7 @@ class Epochs:
         self._beats = 0
         self._dead: dict[str, Mapping[str, int | None]] = {}
         self._burying: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def replicas(self) -> int:
@@ -229,17 +230,18 @@ class Epochs:
             await self._opened.wait()
             self._beats += 1
             with contextlib.suppress(Away, Refused):
-                id, _, peers, expired = await self.run("beat", self.replica)
+                id, _, peers, expired, held = await self.run("beat", self.replica)
                 if id.decode() == self.id:
                     self._peers = {peer.decode() for peer in peers}
-                    await self._upkeep([item.decode() for item in expired])
+                    await self._upkeep([item.decode() for item in expired], int(held))
                 else:
                     self.forgot()
             await asyncio.sleep(_BEAT_S)
 
-    async def _upkeep(self, expired: Sequence[str]) -> None:
-        if expired and self._beats % _LOOK_EVERY == 0:
-            self._spawn(self._look_up(expired))
+    async def _upkeep(self, expired: Sequence[str], held: int) -> None:
+        """`held`: of the expired holds that nobody has looked up yet, whose money waits for that."""
+        if (held or (expired and self._beats % _LOOK_EVERY == 0)) and (self._looking is None or self._looking.done()):
+            self._looking = self._spawn(self._look_up(expired))
         if self._dead and (self._burying is None or self._burying.done()):
             self._burying = self._spawn(self._settle_dead())
         if self._leases is not None:
@@ -286,10 +288,11 @@ class Epochs:
                 leases.drawn(account, int(answer[0]))
 
     async def _look_up(self, items: Sequence[str]) -> None:
-        """Holds that expired: their replica died, or forgot. What the ledger knows of them is booked."""
-        seconds, _ = await self._link.call("TIME")
+        """Holds that expired: their replica died, or forgot. What the ledger knows of them is booked, the rest is freed; what
+        it does not know yet is looked up again, for a day."""
         by_id = {item.partition("\n")[0]: item for item in items}
         with contextlib.suppress(Away, Refused):
+            seconds, _ = await self._link.call("TIME")
             try:
                 costs = await self._costs(list(by_id))
             except Exception as error:  # the ledger is away: later

@@ -15,9 +15,12 @@ from gateway.ledger.misses import ADVICE
 _TIMES = ("p50", "p95", "p99", "max")
 _MOST = 20
 _COLUMNS = {
-    "spend": ("calls", "attempts", "uncached", "cache_read", "cache_write", "output", "cache_share", "cost_usd", "saved_usd"),
+    "spend": (
+        "calls", "attempts", "uncached", "cache_read", "cache_write", "output", "cache_share", "cost_usd", "saved_usd",
+        "unpriced",
+    ),
     "cache": ("calls", "input_total", "cache_read", "cache_share", "predicted_read", "saved_usd"),
-    "routing": ("calls", "attempts", "failed", "retries", "output", "cost_usd"),
+    "routing": ("calls", "attempts", "failed", "retries", "output", "cost_usd", "unpriced"),
     "latency": ("count", *_TIMES),
 }
 
@@ -45,7 +48,7 @@ def report(remote: Remote, name: str, as_json: bool, **words: str | None) -> Non
     if not rows:
         click.echo("nothing in this range; send a call, or widen it with --since")
         return
-    columns = [column for column in _COLUMNS[name] if column in rows[0]]
+    columns = [column for column in _COLUMNS[name] if column in rows[0] and (column != "unpriced" or found["total"][column])]
     table = Table(*found["by"], title=f"{name}, days in {found['tz']}")
     for column in columns:
         table.add_column(column.removesuffix("_usd"), justify="right")
@@ -55,6 +58,9 @@ def report(remote: Remote, name: str, as_json: bool, **words: str | None) -> Non
         table.add_section()
         table.add_row(*["total", *[""] * (len(found["by"]) - 1)], *[_text(c, total.get(c)) for c in columns])
     print_table(table)
+    if total and total["unpriced"] and any(column.endswith("_usd") for column in columns):
+        some = f"{total['unpriced']:,} of {total['attempts']:,} attempts"
+        click.echo(f"The cost of {some} is unknown and in no sum of money here.")
     if name == "cache":
         _print_misses(found["misses"])
         _print_savings(found["savings"])

@@ -4,8 +4,8 @@ A line is known by what it says of itself (a label and a value); a bare date or 
 for ever. Lines that only show by changing are learnt (`normalize/apps.py`), by their skeleton: the words of the line without
 its numbers, ids, days and paths.
 
-A new prompt has hundreds of lines, so they are looked at together: two passes over all bytes tell which lines have digits and
-which words, and a pattern is tried only on a line that has its words.
+A new prompt has hundreds of lines, so they are looked at together: a few passes over all bytes tell which lines may have
+something to tell, and a pattern is tried only on a line that has its words.
 """
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ _TELLING = frozenset[str]().union(*[words for _, words, _ in _BY_WORDS])
 _COUNTED = _set(
     "request", "turn", "step", "message", "attempt", "iteration", "call", "counter", "token", "tokens",
 )  # fmt: skip
+_TALKATIVE = _VARYING | _TELLING | _COUNTED
+"""A line with none of them has nothing but its digits to tell."""
 _BEFORE_NUMBER = _COUNTED | _set("used", "left", "remaining", "no", "number", "count")
 _COUNT = r"(?:request|turn|step|message|attempt|iteration|call|counter|tokens?(?: used| left| remaining)?)"
 _COUNTER = _any(
@@ -84,8 +86,9 @@ _COUNTER = _any(
     rf"\b(?:you are|you're|we are|we're|currently|this is)\b.{{0,20}}\b{_COUNT}\s+\d+",
 )
 _IDS = _any(_UUID)
-_SIGNS = ("day ", "day\n", "git", "branch", "commit", "status", "ed files", "head ", "tree ")
-"""Of what makes a line without digits tell something."""
+_SIGNS = (b"day", b" is")
+_STATES = re.compile("day|git|branch|commit|status|ed files|head|tree")
+"""Of what makes a line without digits tell something, if it names a day, has a colon or the like, or says what something is."""
 _HEADING = re.compile(rf"^\W*{_LISTED}\W*:\s*$".encode())
 MASKED = re.compile("|".join((
     _UUID, r"(?:/[\w.\-]+){2,}/?", _HEX, r"\d+(?:[.:,]\d+)*", rf"\b{_DAY}\b", rf"\b{_MONTH}\b", r"\b[AP]M\b",
@@ -102,7 +105,7 @@ _FOLDS = bytes(
     48 if 48 <= byte <= 57 else byte + 32 if 65 <= byte <= 90 else byte if byte == 10 or 97 <= byte <= 122 or byte > 127 else 32
     for byte in range(256)
 )  # fmt: skip
-_UNMARKED = bytes(byte for byte in range(256) if byte not in b"0123456789/\n")
+_UNMARKED = bytes(byte for byte in range(256) if byte not in b"0123456789/:=\n")
 
 
 class Told(NamedTuple):
@@ -128,15 +131,26 @@ def described(lines: Sequence[str]) -> Described:
     one with them."""
     if not lines:
         return Described(array(NAMES), {})
-    raw = "\n".join([line.rstrip("\n") for line in lines]).encode("utf-8", "surrogatepass")
-    folded = _folded(raw)
-    each, texts, marks = raw.split(b"\n"), folded.split("\n"), raw.translate(None, _UNMARKED).split(b"\n")
+    raw = _joined(lines).encode("utf-8", "surrogatepass")
+    low = raw.translate(_FOLDS)
+    each, texts, marks = raw.split(b"\n"), low.decode("latin-1").split("\n"), raw.translate(None, _UNMARKED).split(b"\n")
     told = {}
-    for n in _suspects(folded, texts, marks):
+    for n in _suspects(low, texts, marks):
         found = _told(each[n], texts[n], marks[n])
         if found is not None:
             told[n] = found
     return Described(array(NAMES, map(crc32, each)), told)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """One line end between any two."""
+    text = "".join(lines)
+    ended = text.count("\n")
+    if ended == len(lines):
+        return text[:-1]
+    if ended == len(lines) - 1 and not lines[-1].endswith("\n"):
+        return text
+    return "\n".join([line.rstrip("\n") for line in lines])
 
 
 def _folded(raw: bytes) -> str:
@@ -144,17 +158,22 @@ def _folded(raw: bytes) -> str:
     return raw.translate(_FOLDS).decode("latin-1")
 
 
-def _suspects(folded: str, texts: Sequence[str], marks: Sequence[bytes]) -> set[int]:
-    """Lines with digits or a path, and those with a word that tells something without."""
-    found = {n for n, mark in enumerate(marks) if mark and mark != b"/"}
+def _suspects(low: bytes, texts: Sequence[str], marks: Sequence[bytes]) -> set[int]:
+    """Lines with digits or a path, and those that may tell something without."""
+    found = set[int]()
+    for n in [n for n, mark in enumerate(marks) if mark and mark != b"/"]:
+        mark = marks[n]
+        if mark.strip(b"/:=") or mark.count(b"/") > 1 or _STATES.search(texts[n]):
+            found.add(n)
     ends: list[int] = []
     for sign in _SIGNS:
-        at = folded.find(sign)
+        at = low.find(sign)
         while at >= 0:
             ends = ends or list(accumulate([len(text) + 1 for text in texts]))
             n = bisect_right(ends, at)
-            found.add(n)
-            at = folded.find(sign, ends[n])
+            if n not in found and _STATES.search(texts[n]):
+                found.add(n)
+            at = low.find(sign, ends[n])
     return found
 
 
@@ -164,15 +183,22 @@ def _told(line: bytes, text: str, mark: bytes) -> Told | None:
         line, text = line[:_LONGEST], text[:_LONGEST]
     if mark.count(b"/") > 1:
         text = _folded(_PATH.sub(b" 0 ", line))
-    if "0" in text:
+    first = text.find("0")
+    if first < 0:
+        return _without_digits(line.lower(), text.split(), mark)
+    if not text[:first].strip():
         ordinal = _ORDINAL.match(line)
         if ordinal is not None and "0" not in text[ordinal.end():]:  # an item of a numbered list
             return None
-        words, said = text.split(), _bare(text)
-        if not _VARYING.isdisjoint(words):
-            said = " ".join([word for word in said.split() if word not in _VARYING])
-        return Told(_name(said), _kind(line, text, words, mark), False)
-    low, words = line.lower(), text.split()
+    words, said = text.split(), _around(text, first)
+    if _TALKATIVE.isdisjoint(words):
+        return Told(_name(said), _kind(line, text, (), mark) if len(mark) > 2 else None, False)
+    if not _VARYING.isdisjoint(words):
+        said = " ".join([word for word in said.split() if word not in _VARYING])
+    return Told(_name(said), _kind(line, text, words, mark), False)
+
+
+def _without_digits(low: bytes, words: Sequence[str], mark: bytes) -> Told | None:
     bare = 0 if _VARYING.isdisjoint(words) else _name(" ".join([word for word in words if word not in _VARYING]))
     kind, heading = _said(low, words, mark), _HEADING.match(low) is not None
     return Told(bare, kind, heading) if bare or kind or heading else None
@@ -180,10 +206,13 @@ def _told(line: bytes, text: str, mark: bytes) -> Told | None:
 
 def _bare(text: str) -> str:
     """The words before the first that has digits, and those behind the last one."""
-    first, last = text.find("0"), text.rfind("0")
-    if first < 0:
-        return text
-    end = text.find(" ", last)
+    first = text.find("0")
+    return text if first < 0 else _around(text, first)
+
+
+def _around(text: str, first: int) -> str:
+    """`first`: where the first digit stands."""
+    end = text.find(" ", text.rfind("0"))
     return text[: text.rfind(" ", 0, first) + 1] + (text[end:] if end >= 0 else "")
 
 
@@ -192,13 +221,14 @@ def _name(text: str) -> int:
 
 
 def _kind(line: bytes, text: str, words: Sequence[str], mark: bytes) -> str | None:
-    """Of a line with digits."""
+    """Of a line with digits; `words`: none if there is nothing to find in them."""
     if (b":" in line and _tells_time(_CLOCK, line)) or (len(mark) >= _EPOCH_DIGITS and _tells_time(_SECONDS, line)):
         return "timestamp"
-    if not _TELLING.isdisjoint(words) and (kind := _said(line.lower(), words, mark)):
-        return kind
-    if not _COUNTED.isdisjoint(words) and _is_counted(text) and _COUNTER.search(line.lower()):
-        return "counter"
+    if words:
+        if not _TELLING.isdisjoint(words) and (kind := _said(line.lower(), words, mark)):
+            return kind
+        if not _COUNTED.isdisjoint(words) and _is_counted(text) and _COUNTER.search(line.lower()):
+            return "counter"
     return "id" if line.count(b"-") >= 4 and _IDS.search(line.lower()) else None
 
 
@@ -252,11 +282,11 @@ def skeleton(text: str) -> str:
 
 def units(text: str) -> list[str]:
     """Lines with their ends; a long line falls into its sentences. Joined they are the text again."""
-    lines = text.split("\n")
-    last = lines.pop()
-    found = [line + "\n" for line in lines]
-    if last:
-        found.append(last)
+    found = text.splitlines(keepends=True)
+    if len(found) != text.count("\n") + (not text.endswith("\n")):  # it ends lines in other places too, or is empty
+        found = [line + "\n" for line in text.split("\n")]
+        found[-1] = found[-1][:-1]
+        found = [line for line in found if line]
     if len(text) > _LONG_LINE and max(map(len, found)) > _LONG_LINE:
         return [unit for line in found for unit in (_sentences(line) if len(line) > _LONG_LINE else (line,))]
     return found

@@ -5,6 +5,7 @@ The stop reason follows from what was sent, not from a label that may be wrong: 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -37,14 +38,33 @@ _WORDS: dict[FinishReason, str] = {
 }
 
 
+@dataclass(slots=True)
+class _Block:
+    """A content block under way."""
+
+    wire: dict[str, Any] = field(default_factory=dict)
+    call: int | None = None
+    """Its number among the tool calls."""
+    told: bool = False
+    """Whether its arguments have begun."""
+
+    def closed(self) -> Iterator[Event]:
+        """What can only be said at its end."""
+        if self.call is not None and not self.told:     # other clients would parse an empty text
+            yield ToolDelta(self.call, orjson.dumps(self.wire.get("input") or {}).decode())
+        if self.wire.get("type") == "thinking" and self.wire.get("signature"):
+            yield ThinkingDelta(raw=self.wire)
+
+
 class decoder:
-    """Frames to events. Tool calls are counted by themselves: block numbers count text blocks too."""
+    """Frames to events. Tool calls are counted by themselves: block numbers count text blocks too. Several blocks may be open
+    at once, though the API itself never does so."""
 
     def __init__(self) -> None:
         self._raw: dict[str, Any] = {}
         self._provisional = True
         self._tools = 0
-        self._block: dict[str, Any] = {}
+        self._blocks: dict[Any, _Block] = {}
 
     def __call__(self, frame: sse.Frame) -> list[Event]:
         document = load(frame)
@@ -53,17 +73,18 @@ class decoder:
                 message = counts.part(document, "message")
                 return [Started(message.get("id") or "", message.get("model") or ""), *self._used(message)]
             case "content_block_start":
-                return list(self._open(dict(counts.part(document, "content_block"))))
+                return list(self._open(document.get("index"), dict(counts.part(document, "content_block"))))
             case "content_block_delta":
-                return list(self._delta(counts.part(document, "delta")))
+                block = self._blocks.get(document.get("index")) or _Block()
+                return list(self._delta(block, counts.part(document, "delta")))
             case "content_block_stop":
-                return list(self._close())
+                return list(self._closed(document.get("index")))
             case "message_delta":
                 self._provisional &= counts.part(document, "usage").get("output_tokens") is None
                 delta = counts.part(document, "delta")
-                return [*self._used(document), *_finished(delta)]
+                return [*self._all_closed(), *self._used(document), *_finished(delta)]
             case "message_stop":
-                return [Ended()]
+                return [*self._all_closed(), Ended()]
             case "error":
                 return [_failed(document)]
         return []
@@ -76,36 +97,42 @@ class decoder:
                 usage = replace(usage, flags=(*usage.flags, "output_provisional"))
             yield Used(usage, anthropic_usage.tier(self._raw), anthropic_usage.region(self._raw))
 
-    def _open(self, block: dict[str, Any]) -> Iterator[Event]:
-        self._block = block
+    def _open(self, place: Any, block: dict[str, Any]) -> Iterator[Event]:
+        self._blocks[place] = opened = _Block(block)
         match block.get("type"):
             case "tool_use":
+                opened.call = self._tools
                 self._tools += 1
-                yield ToolStart(self._tools - 1, block.get("id") or "", block.get("name") or "")
+                yield ToolStart(opened.call, block.get("id") or "", block.get("name") or "")
             case "text" if block.get("text"):
                 yield TextDelta(block["text"])
+            case "thinking" if block.get("thinking"):
+                yield ThinkingDelta(block["thinking"])
             case "redacted_thinking":
                 yield ThinkingDelta(raw=block)
 
-    def _delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
+    def _delta(self, block: _Block, delta: Mapping[str, Any]) -> Iterator[Event]:
+        wire = block.wire
         match delta.get("type"):
             case "text_delta":
                 yield TextDelta(delta.get("text") or "")
-            case "input_json_delta" if delta.get("partial_json") and self._block.get("type") == "tool_use":
-                self._block["told"] = True
-                yield ToolDelta(self._tools - 1, delta["partial_json"])
+            case "input_json_delta" if block.call is not None and (block.told or (delta.get("partial_json") or "").strip()):
+                block.told = True
+                yield ToolDelta(block.call, delta["partial_json"])
             case "thinking_delta":
-                self._block["thinking"] = self._block.get("thinking", "") + (delta.get("thinking") or "")
+                wire["thinking"] = wire.get("thinking", "") + (delta.get("thinking") or "")
                 yield ThinkingDelta(delta.get("thinking") or "")
             case "signature_delta":
-                self._block["signature"] = self._block.get("signature", "") + (delta.get("signature") or "")
+                wire["signature"] = wire.get("signature", "") + (delta.get("signature") or "")
 
-    def _close(self) -> Iterator[Event]:
-        block, self._block = self._block, {}
-        if block.get("type") == "tool_use" and "told" not in block:     # other clients would parse an empty text
-            yield ToolDelta(self._tools - 1, orjson.dumps(block.get("input") or {}).decode())
-        if block.get("type") == "thinking" and block.get("signature"):
-            yield ThinkingDelta(raw=block)
+    def _closed(self, place: Any) -> Iterator[Event]:
+        if (block := self._blocks.pop(place, None)) is not None:
+            yield from block.closed()
+
+    def _all_closed(self) -> Iterator[Event]:
+        """Blocks that some servers never close."""
+        for place in [*self._blocks]:
+            yield from self._closed(place)
 
 
 def events(document: Mapping[str, Any]) -> list[Event]:

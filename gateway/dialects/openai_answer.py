@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -29,12 +30,38 @@ from gateway.core.events import (
 from gateway.core.prompt import Json
 from gateway.core.usage import TokenUsage
 from gateway.dialects import counts, openai_usage, sse
-from gateway.dialects.openai_tap import FINISH, choices, error_text, load, tier
+from gateway.dialects.openai_tap import FINISH, choices, error_text, load, no_arguments, tier, tool_calls
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "stop", "stop_sequence": "stop", "pause": "stop", "length": "length", "tool_use": "tool_calls",
     "refusal": "content_filter", "content_filter": "content_filter",
 }
+
+
+@dataclass(slots=True)
+class _ToolCall:
+    """A tool call under way. Its name may come in pieces, so it is told once the arguments begin, or words, or the end."""
+
+    id: str = ""
+    name: str = ""
+    index: int | None = None
+    """Its number, from the first piece of its name on."""
+    told: bool = False
+    begun: bool = False
+    """Whether its arguments have: blanks and `null` before them are none."""
+    named_by_us: bool = False
+
+    def name_piece(self, piece: str) -> None:
+        """Pieces join; a name that is repeated whole, as some backends do in every fragment, stays as it is."""
+        if piece != self.name:
+            self.name += piece
+
+    def is_another(self, name: str, function: Mapping[str, Any]) -> bool:
+        """Whether a fragment begins a further call though its place is taken. An id of ours stays even if the backend's own
+        comes with a later fragment: the client has it already."""
+        if not name or name == self.id or not (self.id or self.told):
+            return False
+        return not self.named_by_us or bool(function.get("name"))
 
 
 class decoder:
@@ -43,15 +70,13 @@ class decoder:
     def __init__(self) -> None:
         self._started = False
         self._raw: dict[str, Any] | None = None
-        self._calls: dict[Any, tuple[int, str]] = {}
-        self._unnamed: dict[Any, str] = {}
-        self._own: set[str] = set()
+        self._calls: dict[Any, _ToolCall] = {}
         self._made = 0
         self._id = ""
 
     def __call__(self, frame: sse.Frame) -> list[Event]:
         if frame.data.strip() == b"[DONE]":
-            return [Ended()]
+            return [*self._told(), Ended()]
         document = load(frame)
         if frame.event == "error" or document.get("error"):
             return [_failed(document)]
@@ -68,31 +93,49 @@ class decoder:
             if not choice.get("index"):
                 yield from self._delta(choice.get("delta") or {})
                 if reason := choice.get("finish_reason"):
+                    yield from self._told()
                     yield Finished(FINISH.get(reason, "stop"))
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
-        yield from said(delta)
-        for place, call in enumerate(delta.get("tool_calls") or ()):
+        if words := [*said(delta)]:
+            yield from self._told()
+            yield from words
+        for place, call in enumerate(tool_calls(delta)):
             yield from self._call(call.get("index", place), call)
 
-    def _call(self, key: Any, call: Mapping[str, Any]) -> Iterator[Event]:
-        function, name = counts.part(call, "function"), call.get("id") or ""
-        known = self._calls.get(key)
-        if known is None or (name and name != known[1] and (known[1] not in self._own or function.get("name"))):
-            self._unnamed[key] = name or self._unnamed.get(key, "")
-            if not function.get("name"):
-                return
-            known = (self._made, self._unnamed.pop(key) or self._named())
-            self._calls[key], self._made = known, self._made + 1
-            yield ToolStart(*known, function["name"])
-        if arguments := function.get("arguments"):
-            yield ToolDelta(known[0], arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode())
+    def _call(self, key: Any, piece: Mapping[str, Any]) -> Iterator[Event]:
+        function, name = counts.part(piece, "function"), piece.get("id") or ""
+        call = self._calls.setdefault(key, _ToolCall())
+        if call.is_another(name, function):
+            yield from self._tell(call)
+            call = self._calls[key] = _ToolCall()
+        if not call.told:
+            call.id = call.id or name
+            call.name_piece(function.get("name") or "")
+            if call.name and call.index is None:
+                call.index, self._made = self._made, self._made + 1
+        arguments = arguments_text(function)
+        if arguments and call.index is not None and (call.begun or not no_arguments(arguments)):
+            yield from self._tell(call)
+            call.begun = True
+            yield ToolDelta(call.index, arguments)
 
-    def _named(self) -> str:
-        """A name of ours, which stays even if the backend's own comes with a later fragment: the client has it already."""
-        name = f"call_{self._id[-16:]}_{self._made}"
-        self._own.add(name)
-        return name
+    def _told(self) -> Iterator[Event]:
+        """The calls whose names must be whole by now."""
+        for call in self._calls.values():
+            yield from self._tell(call)
+
+    def _tell(self, call: _ToolCall) -> Iterator[Event]:
+        if call.index is not None and not call.told:
+            call.told, call.named_by_us = True, not call.id
+            call.id = call.id or f"call_{self._id[-16:]}_{call.index}"
+            yield ToolStart(call.index, call.id, call.name)
+
+
+def arguments_text(function: Mapping[str, Any]) -> str:
+    """Arguments as JSON text; some servers send the object itself."""
+    found = function.get("arguments")
+    return found if isinstance(found, str) else orjson.dumps(found).decode() if found else ""
 
 
 def said(message: Mapping[str, Any]) -> Iterator[Event]:
@@ -129,10 +172,11 @@ def events(document: Mapping[str, Any]) -> list[Event]:
             continue
         message = counts.part(choice, "message")
         found += said(message)
-        for index, call in enumerate(message.get("tool_calls") or ()):
+        for index, call in enumerate(tool_calls(message)):
             function = counts.part(call, "function")
             found.append(ToolStart(index, call.get("id") or f"call_{index}", function.get("name") or ""))
-            found.append(ToolDelta(index, function.get("arguments") or "{}"))
+            arguments = arguments_text(function)
+            found.append(ToolDelta(index, "{}" if no_arguments(arguments) else arguments))
         if reason := choice.get("finish_reason"):
             found.append(Finished(FINISH.get(reason, "stop")))
     if (raw := openai_usage.find(document)) is not None:

@@ -72,4 +72,5 @@ def stream_error(error: GatewayError) -> bytes:
     """As the provider sends it: an event of type `error` with the error object that SDKs raise from."""
     told = errors.Told(error.status, str(error), error.code, error.param)
     body = orjson.loads(errors.openai_body(told))
-    return sse.frame(orjson.dumps({"type": "error", **body, "message": told.message, "code": told.code}), "error")
+    event = {"type": "error", **body, "message": told.message, "code": told.code, "param": told.param, "sequence_number": 0}
+    return sse.frame(orjson.dumps(event), "error")

@@ -4,7 +4,7 @@ A glance (half a microsecond) reads the few members that can, checks that the re
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -112,9 +112,22 @@ def texts(delta: Mapping[str, Any]) -> Iterator[str]:
     for name in ("reasoning_content", "reasoning", "content", "refusal"):
         if isinstance(found := delta.get(name), str) and found:
             yield found
-    for call in delta.get("tool_calls") or ():
+    for call in tool_calls(delta):
         function = counts.part(call, "function")
         yield from (found for name in ("name", "arguments") if isinstance(found := function.get(name), str) and found)
+
+
+def tool_calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The calls of a message or delta, the one of the older API (`function_call`) among them."""
+    if found := message.get("tool_calls"):
+        return found    # type: ignore[no-any-return]
+    older = counts.part(message, "function_call")
+    return ({"index": 0, "function": older},) if older else ()
+
+
+def no_arguments(text: str) -> bool:
+    """Whether a text of arguments says nothing, which to clients is an empty object."""
+    return text.strip() in ("", "null")
 
 
 def choices(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -28,7 +28,7 @@ from gateway.core.events import (
 from gateway.core.prompt import Json
 from gateway.core.usage import TokenUsage
 from gateway.dialects import counts, openai_usage, sse
-from gateway.dialects.openai_tap import error_text, load
+from gateway.dialects.openai_tap import error_text, load, no_arguments
 from gateway.dialects.responses_request import sealed
 from gateway.dialects.responses_tap import FINAL, finish
 
@@ -42,8 +42,11 @@ class decoder:
     """Frames to events. Of a server that streams no deltas, the items of the last event are taken."""
 
     def __init__(self) -> None:
-        self._started = self._said = False
+        self._started = False
+        self._said = self._thought = False
+        self._made = 0
         self._calls: dict[Any, int] = {}
+        """Number of each call that was told, by the place of its item and by its id."""
         self._empty: set[int] = set()
 
     def __call__(self, frame: sse.Frame) -> list[Event]:
@@ -61,43 +64,76 @@ class decoder:
             self._started = True
             yield _head(response)
         if kind == "response.output_text.delta":
-            yield self._word(TextDelta(delta))
+            self._said = True
+            yield TextDelta(delta)
         elif kind == "response.refusal.delta":
-            yield self._word(RefusalDelta(delta))
+            self._said = True
+            yield RefusalDelta(delta)
         elif kind in _THOUGHTS:
+            self._thought = True
             yield ThinkingDelta(delta)
         elif kind in ("response.output_item.added", "response.output_item.done"):
-            yield from self._item(kind, document.get("output_index"), counts.part(document, "item"))
+            item = counts.part(document, "item")
+            yield from self._item(kind, _place(document, item.get("id")), item)
         elif kind == "response.function_call_arguments.delta" and delta:
-            index = self._calls.get(document.get("output_index"), len(self._calls) - 1)
-            self._empty.discard(index)
-            yield ToolDelta(index, delta)
+            index = self._calls.get(_place(document, document.get("item_id")), self._made - 1)
+            if index not in self._empty or not no_arguments(delta):
+                self._empty.discard(index)
+                yield ToolDelta(index, delta)
+        elif kind == "response.function_call_arguments.done":
+            yield from self._whole(_place(document, document.get("item_id")), document)
         elif kind in FINAL:
             yield from self._end(response)
 
-    def _word(self, event: Event) -> Event:
-        self._said = True
-        return event
-
     def _item(self, kind: str, place: Any, item: Mapping[str, Any]) -> Iterator[Event]:
         if item.get("type") == "reasoning" and kind == "response.output_item.done" and item.get("encrypted_content"):
+            self._thought = True
             yield ThinkingDelta(raw=item)
         if item.get("type") != "function_call":
             return
         if place not in self._calls:
-            self._calls[place] = index = len(self._calls)
+            index, self._made = self._made, self._made + 1
+            self._calls[place] = self._calls[_call_id(item)] = index
             self._empty.add(index)
-            yield self._word(ToolStart(index, item.get("call_id") or item.get("id") or "", item.get("name") or ""))
-        if kind == "response.output_item.done" and self._calls[place] in self._empty:
-            self._empty.discard(self._calls[place])
-            yield ToolDelta(self._calls[place], item.get("arguments") or "{}")
+            yield ToolStart(index, _call_id(item), item.get("name") or "")
+        if kind == "response.output_item.done":
+            yield from self._whole(place, item, "{}")
+
+    def _whole(self, place: Any, holder: Mapping[str, Any], otherwise: str = "") -> Iterator[Event]:
+        """Arguments as a call's last events repeat them, where no delta has told them."""
+        arguments = holder.get("arguments") or ""
+        if no_arguments(arguments):
+            arguments = otherwise
+        if arguments and (index := self._calls.get(place)) in self._empty:
+            self._empty.discard(index)
+            yield ToolDelta(index, arguments)
 
     def _end(self, response: Mapping[str, Any]) -> Iterator[Event]:
-        if not self._said:
-            yield from _output(response)
+        yield from self._rest(response)
         yield from _last(response)
         if response.get("error") is None:
             yield Ended()
+
+
+    def _rest(self, response: Mapping[str, Any]) -> Iterator[Event]:
+        """What the last event has of an answer that was not told before."""
+        said = self._said
+        for item in response.get("output") or ():
+            kind = item.get("type")
+            if kind == "function_call" and _call_id(item) in self._calls:
+                yield from self._whole(_call_id(item), item, "{}")
+            elif kind == "function_call" or not (said or (kind == "reasoning" and self._thought)):
+                yield from _item_events(item, self._made)
+                self._made += kind == "function_call"
+
+
+def _call_id(item: Mapping[str, Any]) -> str:
+    return item.get("call_id") or item.get("id") or ""
+
+
+def _place(document: Mapping[str, Any], item_id: Any) -> Any:
+    """Which item an event is about: some servers leave its number out."""
+    return document.get("output_index", item_id)
 
 
 def events(document: Mapping[str, Any]) -> list[Event]:
@@ -114,18 +150,24 @@ def _head(response: Mapping[str, Any]) -> Started:
 def _output(response: Mapping[str, Any]) -> Iterator[Event]:
     calls = 0
     for item in response.get("output") or ():
-        match item.get("type"):
-            case "message":
-                yield from _words(item)
-            case "function_call":
-                yield ToolStart(calls, item.get("call_id") or item.get("id") or "", item.get("name") or "")
-                yield ToolDelta(calls, item.get("arguments") or "{}")
-                calls += 1
-            case "reasoning":
-                for part in (*(item.get("summary") or ()), *(item.get("content") or ())):
-                    yield ThinkingDelta(part.get("text") or "")
-                if item.get("encrypted_content"):
-                    yield ThinkingDelta(raw=item)
+        yield from _item_events(item, calls)
+        calls += item.get("type") == "function_call"
+
+
+def _item_events(item: Mapping[str, Any], calls: int) -> Iterator[Event]:
+    """A whole item; `calls` came before it."""
+    match item.get("type"):
+        case "message":
+            yield from _words(item)
+        case "function_call":
+            yield ToolStart(calls, _call_id(item), item.get("name") or "")
+            arguments = item.get("arguments") or ""
+            yield ToolDelta(calls, "{}" if no_arguments(arguments) else arguments)
+        case "reasoning":
+            for part in (*(item.get("summary") or ()), *(item.get("content") or ())):
+                yield ThinkingDelta(part.get("text") or "")
+            if item.get("encrypted_content"):
+                yield ThinkingDelta(raw=item)
 
 
 def _words(item: Mapping[str, Any]) -> Iterator[Event]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.core.money import usd
 from gateway.ledger.days import Window, window_end, window_start
+from gateway.ledger.measures import Row
 from gateway.ledger.reports import Reports
 from gateway.ledger.slices import DIMENSIONS, Slice
 
@@ -30,8 +32,21 @@ class Use:
     owner: str
     """The team, or the project or key within it."""
     spent_nanos: int
+    """As budgets count: with what was held for attempts of unknown cost."""
     since_us: int
     until_us: int | None
+    unpriced: int = 0
+    """Attempts of unknown cost."""
+    held_nanos: int = 0
+    """The part of `spent_nanos` that was held for them."""
+
+    @property
+    def unknown(self) -> str:
+        """What people are told of attempts of unknown cost; empty where there are none."""
+        if not self.unpriced:
+            return ""
+        attempts = "1 attempt" if self.unpriced == 1 else f"{self.unpriced:,} attempts"
+        return f"the cost of {attempts} is unknown and counts with the ${float(usd(self.held_nanos) or 0):,.2f} held for it"
 
     @property
     def share(self) -> float:
@@ -65,8 +80,13 @@ def _uses(reports: Reports, limit: Limit, now_us: int) -> Sequence[Use]:
     until = window_end(limit.window, limit.tz, now_us)
     part = Slice(since_us=since, where={"team": limit.team})
     sums = reports.spend(() if limit.scope == "team" else (limit.scope,), part)
-    spent = {limit.team: sums.total.cost_nanos} if limit.scope == "team" else {r.key[0]: r.cost_nanos for r in sums.rows}
+    rows: dict[str | None, Row] = {None: sums.total} if limit.scope == "team" else {row.key[0]: row for row in sums.rows}
+    scope = None if limit.scope == "team" else limit.scope
+    held = reports.held_for_unknown(part, scope) if sums.total.unpriced else {}
     return [
-        Use(limit=limit, owner=owner or "(none)", spent_nanos=nanos or 0, since_us=since, until_us=until)
-        for owner, nanos in spent.items()
+        Use(
+            limit=limit, owner=limit.team if scope is None else owner or "(none)", since_us=since, until_us=until,
+            spent_nanos=(row.cost_nanos or 0) + held.get(owner, 0), unpriced=row.unpriced, held_nanos=held.get(owner, 0),
+        )
+        for owner, row in rows.items()
     ]

@@ -170,6 +170,10 @@ class Reports:
         corrections, are left out."""
         return booked.spent(self._reader, part, without)
 
+    def held_for_unknown(self, part: Slice, scope: str | None = None) -> dict[str | None, int]:
+        """Nano-dollars that budgets count for a slice's attempts of unknown cost, by the values of a dimension."""
+        return booked.held_for_unknown(self._reader, part, scope)
+
     def spent_each(self, part: Slice) -> dict[str, int]:
         """Nano-dollars of each attempt of a slice, corrections included; what was held where a cost is not known."""
         return booked.spent_each(self._reader, part)

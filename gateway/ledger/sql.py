@@ -15,6 +15,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import islice
@@ -37,8 +38,9 @@ BATCH_ROWS, MOST_ROWS = 500, 2_000
 does not fall behind."""
 CHUNK_ROWS = 100
 BATCH_S = 0.25
-_ROWS_AT_ONCE = (64, 8, 1)
-"""Rows of one statement on SQLite: after each its thread must win the interpreter back from a loop that is busy."""
+_ROWS_AT_ONCE, _REST_S = (32, 8, 1), 0.0005
+"""Rows of one statement on SQLite: after each its thread must win the interpreter back from a loop that is busy. Between two
+long ones it rests: a kernel lets a thread run on for some milliseconds, though the loop has become ready on the same core."""
 QUEUE = 20_000
 RETRY_S = 1.0
 COMMAND_S = 5.0
@@ -309,6 +311,8 @@ async def insert_entries(connection: AsyncConnection, entries: Sequence[Entry]) 
 def _flat(entries: Sequence[Entry], start: int, end: int, rows: int) -> Iterator[list[Any]]:
     """The values of entries start:end, so many entries together."""
     for first in range(start, end, rows):
+        if first > start and rows > 1:
+            time.sleep(_REST_S)
         values: list[Any] = []
         for entry in entries[first : first + rows]:
             values += values_of(entry)

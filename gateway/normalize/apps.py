@@ -9,7 +9,7 @@ the start or the end of the prompt, beginning with the same words) changed again
 from __future__ import annotations
 
 from array import array
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -51,17 +51,19 @@ class App:
 
     def learn(self, seen: Sequence[tuple[int, int]]) -> None:
         """(name of its skeleton, name) of each line that has one."""
-        count = Counter([bare for bare, _ in seen])
+        alone: dict[int, int | None] = {}
         for bare, value in seen:
-            if count[bare] > 1:
+            alone[bare] = None if bare in alone else value
+        for bare, one in alone.items():
+            if one is None:
                 continue
             values = self.values.get(bare)
             if values is None:
-                self.values[bare] = {value}
+                self.values[bare] = {one}
                 if len(self.values) > _MAX_SKELETONS:
                     self.values.popitem(last=False)
             elif len(values) < _VALUES:
-                values.add(value)
+                values.add(one)
 
     def varying(self, seen: Sequence[tuple[int, int]]) -> frozenset[int]:
         """Those skeletons among them of which values enough were seen."""
@@ -144,12 +146,12 @@ def volatile(app: App, lines: Sequence[str], before: Known | None) -> tuple[list
     """Which lines are volatile, and what the conversation's next turn has to know. `before`: what its last turn did; None: it
     begins."""
     names, told = LINES.look(lines)
-    seen = [(each.bare, names[n]) for n, each in told.items() if each.bare and each.kind is None]
+    seen = [(bare, names[n]) for n, (bare, kind, _) in told.items() if bare and kind is None]
     app.learn(seen)
     slots = before.slots if before is not None else app.varying(seen) | app.changing(lines)
     found = [False] * len(lines)
-    for n, each in told.items():
-        found[n] = each.kind is not None or each.bare in slots
+    for n, (bare, kind, _) in told.items():
+        found[n] = kind is not None or bare in slots
     if any([sign < 0 for sign in slots]):
         for n, sign in _signs(lines):
             found[n] = found[n] or sign in slots
@@ -166,7 +168,7 @@ def volatile(app: App, lines: Sequence[str], before: Known | None) -> tuple[list
 
 def _git(lines: Sequence[str], told: Mapping[int, Told], found: list[bool]) -> None:
     """The state of a repository leaves with its heading, up to the next blank line."""
-    for n in [n for n, each in told.items() if each.heading]:
+    for n in [n for n, (_, _, heading) in told.items() if heading]:
         for m in range(n, min(n + _SECTION_LINES, len(lines))):
             if m > n and not lines[m].strip():
                 break

@@ -34,7 +34,6 @@ class Seen:
             known.popitem(last=False)
         return index
 
-
     def talk(self, session: str, now_us: int) -> bool:
         """Whether a turn of that conversation was sent lately, and notes that one was now; never for one without a name."""
         if not session:
@@ -106,6 +105,11 @@ class Held:
         self._until.move_to_end(name)
         if len(self._until) > self._most:
             self._until.popitem(last=False)
+
+
+def name_of(pool: str, key: int) -> int:
+    """Of a prefix in a pool, to all processes."""
+    return key ^ _root(pool)
 
 
 @lru_cache(1_024)

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.planner.caches import CacheRules
 from gateway.planner.places import Page
-from gateway.planner.reuse import Came, Chance
+from gateway.planner.reuse import Came, Chance, Whose
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,12 @@ class Backend:
     pool: str
 
 
+SHARED = frozenset({"tools", "head", "system"})
+"""Kinds of places that many conversations have in common."""
+
+
 class Asked(NamedTuple):
-    """One attempt. `first`: the call's first, from which reuse is learnt; `client`, `app`: whose experience counts."""
+    """One attempt. `first`: the call's first, from which reuse is learnt; `whose` experience counts."""
 
     page: Page
     asker: Asker
@@ -39,8 +43,7 @@ class Asked(NamedTuple):
     rules: CacheRules
     now_us: int
     first: bool
-    client: tuple[str, ...]
-    app: str
+    whose: Whose
 
 
 class Sight(NamedTuple):
@@ -89,7 +92,7 @@ class Stake(NamedTuple):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """What to set in the request, and what will then be stored where. `held_bytes`: the part that should be read."""
+    """What to set in the request, and what will then be stored where."""
 
     fields: Mapping[str, msgspec.Raw]
     receipts: Sequence[Mapping[str, object]]
@@ -98,6 +101,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """Each prefix that is marked, or stored by the provider's own habit, in rendered order."""
     held: int = 0
     """Key of the prefix that should be read; 0: none."""
+    held_tokens: int = 0
+    """Up to where the pool has it, as far as is known; found out only where there are other processes."""
     end_bytes: int = 0
     rules: CacheRules
     model: str = ""

@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 import orjson
 
 from gateway.core.patterns import MASKED, heads_state, kind_of
-from gateway.prefix.outline import Outline, cut, no_pause, outline, same_ends
+from gateway.prefix.outline import Looked, Outline, look, no_pause, same_ends
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 _BILLING = "x-anthropic-billing-header:"
-_MORE_LINES = 12
+_MORE_LINES, _STATE_LINES = 12, 80
 
 
 class Difference(NamedTuple):
@@ -36,18 +35,26 @@ class _Leaf(NamedTuple):
     end: int
 
 
-def between(old: Outline, value: bytes, path: str, *, talk: bool, pause: Callable[[], None] = no_pause) -> Difference:
-    """`value` is the part's JSON as it is now; `talk`: it is a message behind the first part; `pause`: see `outline`."""
-    new = outline(value, pause)
-    now = cut(value, pause)
-    first, last = same_ends(old.pieces, [crc32(piece) & 0xFFFF for piece in now])
+def between(
+    old: Outline, value: bytes, path: str, *, talk: bool, look: Callable[[bytes], Looked] = look,
+    pause: Callable[[], None] = no_pause,
+) -> Difference:  # fmt: skip
+    """`value` is the part's JSON as it is now; `talk`: it is a message behind the first part; `pause`: see `outline.look`."""
+    new, now, hashes = look(value)
+    pause()
+    first, last = same_ends(old.pieces, hashes)
     start = sum(map(len, now[:first]))
     end = len(value) - sum(map(len, now[len(now) - last:])) if last else len(value)
     leaf = _leaf(value, path, start, max(end, start + 1))
     if leaf is None or new.form == old.form:
         return Difference("json_form", path if leaf is None else leaf.path, 0, 0)
+    pause()
     text = _text(value[leaf.start:leaf.end])
-    a, b = _character(value, leaf, start), _character(value, leaf, min(max(end, start), leaf.end))
+    pause()
+    a = _character(value, leaf, start)
+    pause()
+    b = _character(value, leaf, min(max(end, start), leaf.end))
+    pause()
     where = a, max(a, min(b, len(text)))
     if new.plain == old.plain:
         return Difference("unicode", leaf.path, *where)
@@ -69,7 +76,7 @@ def _kind(text: str, start: int, end: int, *, framed: bool) -> tuple[str | None,
     """What varies by nature in the range, and its exact place; None for a change that somebody made."""
     begin = text.rfind("\n", 0, start) + 1
     lines, at = [], begin
-    for line in text[begin:].split("\n")[:_MORE_LINES]:
+    for line in text[begin:].split("\n", _MORE_LINES)[:_MORE_LINES]:
         lines.append((at, line))
         at += len(line) + 1
         if at > end:
@@ -98,7 +105,7 @@ def _narrow(line: str, at: int, start: int, end: int) -> tuple[int, int]:
 
 
 def _in_git_section(text: str, begin: int) -> bool:
-    for line in reversed(text[:begin].split("\n")[-80:-1]):
+    for line in reversed(text[:begin].rsplit("\n", _STATE_LINES)[-_STATE_LINES:-1]):
         if not line.strip():
             return False
         if heads_state(line) or kind_of(line) == "git":

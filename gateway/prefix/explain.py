@@ -16,7 +16,7 @@ from gateway.dialects.parts import role_of
 from gateway.prefix.chain import Chain
 from gateway.prefix.difference import Difference, between
 from gateway.prefix.history import USUAL, History, Talk, split_tools
-from gateway.prefix.outline import likeness, outline
+from gateway.prefix.outline import likeness
 
 MINIMUM_TOKENS = {"openai": 1_024, "azure": 1_024, "anthropic": 1_024, "bedrock": 1_024, "qwen": 1_024, "google": 1_024}
 """What a provider caches at least; some models ask for more (provider-caching, 4.2, 6.1, 8.1)."""
@@ -104,7 +104,7 @@ def _nearest(
             best, most = talk, shared
     if best is not None:
         return best
-    first = outline(unmarked(body[chain.parts[0].start:chain.parts[0].end]), history.pause).pieces
+    first = history.look(unmarked(body[chain.parts[0].start:chain.parts[0].end])).outline.pieces
     for talk in candidates:
         old = history.outline(domain, talk.ids[0])
         if old is not None and likeness(old.pieces, first) >= _ALIKE:
@@ -142,9 +142,9 @@ def _first_difference(
     if known is None:
         return None
     talk = field in _TALK and role_of(body, part) not in ("system", "developer")
-    found = between(known, value, part.path, talk=talk, pause=history.pause)
+    found = between(known, value, part.path, talk=talk, look=history.look, pause=history.pause)
     goes_on = bool(later & before)
-    return found if goes_on or likeness(known.pieces, outline(value, history.pause).pieces) >= _ALIKE else None
+    return found if goes_on or likeness(known.pieces, history.look(value).outline.pieces) >= _ALIKE else None
 
 
 def _other_field(part: Part, field: str) -> Difference:
@@ -160,7 +160,7 @@ def _tools(history: History, domain: str, old: int, value: bytes) -> Difference 
     before, after = history.tools(domain, old), split_tools(value)
     if not before or not after:
         known = history.outline(domain, old)
-        return None if known is None else between(known, value, "/tools", talk=False, pause=history.pause)
+        return None if known is None else between(known, value, "/tools", talk=False, look=history.look, pause=history.pause)
     was, now = [name for name, _ in before], [name for name, _, _ in after]
     at = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b[:2]), min(len(was), len(now)))
     path = f"/tools/{at}"
@@ -172,4 +172,4 @@ def _tools(history: History, domain: str, old: int, value: bytes) -> Difference 
     known = history.outline(domain, before[at][1]) if at < len(before) else None
     if at == len(before) or known is None:
         return Difference("json_form", "/tools", 0, 0)
-    return between(known, after[at][2], path, talk=False, pause=history.pause)
+    return between(known, after[at][2], path, talk=False, look=history.look, pause=history.pause)

@@ -15,7 +15,7 @@ from gateway.core.errors import BadRequest
 from gateway.dialects import splice
 from gateway.dialects.marking import unmarked
 from gateway.prefix.chain import Chain
-from gateway.prefix.outline import Outline, outline, part_id
+from gateway.prefix.outline import Looked, Outline, look, part_id
 
 MAX_BYTES = 32 * 1024 * 1024
 _PART_BYTES, _TALK_BYTES = 24, 700
@@ -62,6 +62,7 @@ class History:
         self._seen: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
         self._outlines: OrderedDict[tuple[str, int], Outline | tuple[tuple[str, int], ...]] = OrderedDict()
         self._recent: dict[str, list[tuple[str, str]]] = {}
+        self._looked: dict[bytes, Looked] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -93,6 +94,18 @@ class History:
         del recent[:-_RECENT]
         while self.bytes > self.max_bytes and self._talks:
             self._forget()
+        self.done()
+
+    def done(self) -> None:
+        """The prompt at hand is not needed any more; `note` says so itself."""
+        self._looked.clear()
+
+    def look(self, value: bytes) -> Looked:
+        """A part of the prompt at hand: taken apart once, though it is compared with others and then kept."""
+        found = self._looked.get(value)
+        if found is None:
+            found = self._looked[value] = look(value, self.pause)
+        return found
 
     def worth(self, domain: str, chain: Chain, read: int) -> bool:
         """False if this prompt goes on from its conversation's last one and most of that was read: the usual turn."""
@@ -121,10 +134,10 @@ class History:
         if field == "tools" and (listed := split_tools(value)):
             for _, tool, each in listed:
                 if (domain, tool) not in self._outlines:
-                    self._put(domain, tool, outline(each, self.pause))
+                    self._put(domain, tool, self.look(each).outline)
             self._put(domain, name, tuple((title, tool) for title, tool, _ in listed))
         else:
-            self._put(domain, name, outline(value, self.pause))
+            self._put(domain, name, self.look(value).outline)
 
     def _put(self, domain: str, name: int, what: Outline | tuple[tuple[str, int], ...]) -> None:
         self._outlines[domain, name] = what

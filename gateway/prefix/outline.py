@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import unicodedata
 from array import array
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
 
+import msgspec
 import orjson
 
 _SHORT, _GROUP = 48, 16
-_BREATH = 64
-"""Pieces from one `pause` to the next: a fraction of a millisecond."""
+_BREATH, _AT_ONCE = 64, 64 * 1024
+"""Pieces, and bytes, from one `pause` to the next: a fraction of a millisecond."""
+_SAMPLE = 8_192
 _VARYING = b"0123456789abcdefABCDEF-:.+TZ"
 _BLANK = b" \t\r\n"
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Outline(NamedTuple):
@@ -45,15 +50,38 @@ def no_pause() -> None:
     """For who has the interpreter to himself."""
 
 
-def outline(value: bytes, pause: Callable[[], None] = no_pause) -> Outline:
-    """O(bytes); made once for every part that was not seen before. `pause` is called on the way."""
-    form = _form(value)
+class Looked(NamedTuple):
+    """A part as it is now, with its own bytes."""
+
+    outline: Outline
+    pieces: list[bytes]
+    hashes: Sequence[int]
+    """Of the pieces."""
+
+
+def look(value: bytes, pause: Callable[[], None] = no_pause) -> Looked:
+    """O(bytes), some 40 ms a megabyte. `pause` is called on the way, for nothing here may keep the interpreter for long."""
+    form = _form(value, pause)
     plain = form
     if not form.isascii():
-        plain = unicodedata.normalize("NFC", form.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
-    words = form.replace(b"\\n", b"").replace(b"\\t", b"").replace(b"\\r", b"").translate(None, _BLANK)
-    hashes = array("H", [crc32(piece) & 0xFFFF for piece in cut(value, pause)])
-    return Outline(_digest(form), _digest(plain), _digest(words), _digest(value.translate(None, _VARYING)), hashes.tobytes())
+        plain = b"".join([_composed(piece) for piece in _paused(_slices(form), pause)])
+    words, frame = blake2b(digest_size=8), blake2b(digest_size=8)
+    for piece in _paused(_slices(form), pause):
+        words.update(piece.replace(b"\\n", b"").replace(b"\\t", b"").replace(b"\\r", b"").translate(None, _BLANK))
+    for piece in _paused(_slices(value), pause):
+        frame.update(piece.translate(None, _VARYING))
+    found, hashes = list[bytes](), array("H")
+    for piece in pieces(value):
+        found.append(piece)
+        hashes.append(crc32(piece) & 0xFFFF)
+        if not len(found) % _BREATH:
+            pause()
+    return Looked(Outline(_digest(form), _digest(plain), words.digest(), frame.digest(), hashes.tobytes()), found, hashes)
+
+
+def outline(value: bytes, pause: Callable[[], None] = no_pause) -> Outline:
+    """What is kept of a part; see `look`."""
+    return look(value, pause).outline
 
 
 def pieces(value: bytes) -> Iterator[bytes]:
@@ -77,42 +105,68 @@ def pieces(value: bytes) -> Iterator[bytes]:
         yield b" ".join([*group, ending]) + end
 
 
-def cut(value: bytes, pause: Callable[[], None] = no_pause) -> list[bytes]:
-    """All `pieces`, with a `pause` every few."""
-    found: list[bytes] = []
-    for piece in pieces(value):
-        found.append(piece)
-        if not len(found) % _BREATH:
-            pause()
-    return found
-
-
 def same_ends(old: bytes, new: Sequence[int]) -> tuple[int, int]:
     """How many pieces agree at the start, and at the end of what is left."""
     known = array("H")
     known.frombytes(old)
     most = min(len(known), len(new))
-    start = next((n for n in range(most) if known[n] != new[n]), most)
-    end = 0
-    while end < most - start and known[-1 - end] == new[-1 - end]:
-        end += 1
-    return start, end
+    start = _last_that(lambda n: known[:n] == new[:n], most)
+    return start, _last_that(lambda n: not n or known[-n:] == new[-n:], most - start)
+
+
+def _last_that(holds: Callable[[int], bool], most: int) -> int:
+    """The greatest number up to `most` for which it holds, as it does for all before."""
+    return bisect(range(1, most + 1), 0, key=lambda n: not holds(n))
 
 
 def likeness(one: bytes, other: bytes) -> float:
-    """Share of pieces that two parts have in common, 0 to 1."""
+    """Share of pieces that two parts have in common, 0 to 1; of long ones by a sample, the same pieces of both."""
     a, b = array("H"), array("H")
     a.frombytes(one)
     b.frombytes(other)
-    both = set(a) & set(b)
-    return len(both) / max(len(set(a)), len(set(b)), 1)
+    step = max(len(a), len(b)) // _SAMPLE + 1
+    some, others = {n for n in a if not n % step}, {n for n in b if not n % step}
+    return len(some & others) / max(len(some), len(others), 1)
 
 
-def _form(value: bytes) -> bytes:
+def _form(value: bytes, pause: Callable[[], None]) -> bytes:
+    """The JSON value in one way of writing it, its keys in order; as it is where it cannot be decoded."""
     try:
+        if len(value) > _AT_ONCE:
+            return _long_form(value, pause)
         return orjson.dumps(orjson.loads(value), option=orjson.OPT_SORT_KEYS)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, msgspec.MsgspecError, UnicodeDecodeError):
         return value
+
+
+def _long_form(value: bytes, pause: Callable[[], None]) -> bytes:
+    """The same, but a little at a time."""
+    if value.startswith(b'"'):
+        texts = _paused(_slices(value[1:-1]), pause)
+        return b'"%b"' % b"".join([orjson.dumps(orjson.loads(b'"%b"' % text))[1:-1] for text in texts])
+    if value.startswith(b"{"):
+        members = sorted(_members.decode(value).items())
+        return b"{%b}" % b",".join([b"%b:%b" % (orjson.dumps(name), _form(bytes(raw), pause)) for name, raw in members])
+    return b"[%b]" % b",".join([_form(bytes(raw), pause) for raw in _elements.decode(value)])
+
+
+def _slices(value: bytes) -> Iterator[bytes]:
+    """The value piece by piece. All but the first begin with a blank, so that no escape and no composed character is cut."""
+    start = 0
+    while start < len(value):
+        end = value.find(b" ", start + _AT_ONCE)
+        yield value[start : end if end > 0 else len(value)]
+        start = end if end > 0 else len(value)
+
+
+def _paused(found: Iterator[bytes], pause: Callable[[], None]) -> Iterator[bytes]:
+    for piece in found:
+        yield piece
+        pause()
+
+
+def _composed(piece: bytes) -> bytes:
+    return unicodedata.normalize("NFC", piece.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
 
 
 def _digest(value: bytes) -> bytes:

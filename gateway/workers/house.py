@@ -28,6 +28,7 @@ from gateway.ledger.sql import SqlLedger, Store, is_away
 from gateway.memory_table import MemoryTable
 from gateway.people_table import PeopleTable
 from gateway.status_table import StatusTable
+from gateway.workers.cohorts import HouseCohorts, RoomCohorts
 from gateway.workers.errors import CODECS
 from gateway.workers.link import Link, Method, connect, methods
 
@@ -68,6 +69,7 @@ class House:
         self.said: deque[tuple[str, bytes]] = deque()
         """What workers have told each other of prompts, for one that comes later; bounded."""
         self._said_bytes = 0
+        self.cohorts = HouseCohorts()
 
     async def live(self, control: socket.socket) -> None:
         """Takes workers in as the supervisor sends them, until it goes away or says so with SIGTERM."""
@@ -131,6 +133,7 @@ class House:
     async def _bury(self, room: _Room) -> None:
         """Its last requests may still be served meanwhile; its journal's lock says when it is really dead."""
         self._rooms.pop(id(room), None)
+        room.cohorts.leave()
         while room.writer and self.journal.lives(room.writer):  # noqa: ASYNC110
             await asyncio.sleep(_BURY_S)
         self._recover()
@@ -178,9 +181,14 @@ class _Room:
         self.house = house
         self.writer = ""
         self.holds: dict[str, Hold] = {}
+        self.cohorts = RoomCohorts(house.cohorts)
 
     def methods(self) -> dict[str, Method]:
-        return {**methods("budgets", _Budgets(self), at_once=("hold", "settle", "settle_own")), **methods("room", self)}
+        return {
+            **methods("budgets", _Budgets(self), at_once=("hold", "settle", "settle_own")),
+            **methods("cohorts", self.cohorts, at_once=("join", "begun", "end")),
+            **methods("room", self),
+        }
 
     async def move_in(self, writer: str) -> None:
         """Names the worker's journal."""

@@ -34,6 +34,16 @@ def test_a_budget_tells_the_highest_level_that_it_reached(ledger: Make, dollars:
         assert "resets 01 Dec 00:00 UTC" in found[0].text
 
 
+def test_unknown_costs_are_told(ledger: Make) -> None:
+    """A budget that is reached by what was held says so, and so does an hour that left something out."""
+    unknown = [entry(id=f"u-{n}", call_id=f"u-{n}", at_us=NOW - 1, status="unpriced", cost_nanos=None, held_nanos=3 * 10**9) for n in range(2)]
+    (alert,) = rules.budgets(ledger(unknown), [CAP], Bounds(), NOW)
+    assert alert.text == "$6.00 of $10.00 this month; the cost of 2 attempts is unknown and counts with the $6.00 held for it; it resets 01 Dec 00:00 UTC."
+    quiet = [e for hours in range(2, 30) for e in spent(2, ago_us=hours * HOUR_US)]
+    (jump,) = rules.spend(ledger([*quiet, *spent(9), *unknown]), Bounds(), NOW)
+    assert jump.text.endswith("3 calls. The cost of 2 attempts is unknown and not among it.")
+
+
 def test_a_jump_is_told_against_the_teams_own_hours(ledger: Make) -> None:
     quiet = [e for hours in range(2, 30) for e in spent(2, ago_us=hours * HOUR_US)]
     assert list(rules.spend(ledger([*quiet, *spent(3)]), Bounds(), NOW)) == []

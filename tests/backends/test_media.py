@@ -65,6 +65,10 @@ def test_a_key_twice_hides_nothing(part: bytes) -> None:
 @pytest.mark.parametrize(("tool", "refused"), [
     pytest.param({"type": "mcp", "server_label": "x", "server_url": "http://169.254.169.254/"}, True, id="a server"),
     pytest.param({"type": "mcp", "connector_id": "connector_x"}, True, id="a connector"),
+    pytest.param({"type": "mcp", "server_label": "x"}, True, id="a server that the engine knows by name"),
+    pytest.param({"type": "mcp_toolset", "mcp_server_name": "x"}, True, id="Anthropic's word for it"),
+    pytest.param({"type": "function", "function": {"name": "mcp"}}, False, id="a function of that name"),
+    pytest.param({"type": "function", "function": {"name": "f", "parameters": {"properties": {"type": {"type": "mcp"}}}}}, False, id="the word in a schema"),
     pytest.param({"type": "function", "function": {"name": "f", "parameters": {"properties": {"server_url": {"type": "string"}}}}}, False, id="an argument"),
 ])  # fmt: skip
 def test_an_engine_inside_calls_no_tool_servers(tool: Any, refused: bool) -> None:

@@ -7,9 +7,11 @@ Prints what its calls came to as one line of JSON. An entry is written before th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -44,6 +46,7 @@ class Replica:
         self.counts: Counter[str] = Counter()
         self.waits_ms: list[float] = []
         self.began = time.perf_counter()
+        self.over = asyncio.Event()
         self.out = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.accounts = accounts(how["limit"])
         link = Link(address(how["url"]), timeout_s=how.get("timeout_s", TIMEOUT_S))
@@ -58,16 +61,24 @@ class Replica:
 
     async def run(self) -> None:
         await self.budgets.start()
-        ends = time.monotonic() + self.how["seconds"]
-        await asyncio.gather(*(self.client(task, ends) for task in range(self.how["tasks"])))
+        ending = asyncio.create_task(self.end())
+        await asyncio.gather(*(self.client(task) for task in range(self.how["tasks"])))
+        await ending
         await self.budgets.close()
         self.waits_ms.sort()
         at = [self.waits_ms[min(int(len(self.waits_ms) * q), len(self.waits_ms) - 1)] for q in (0.5, 0.99, 1.0)] if self.waits_ms else []
         print(json.dumps({**self.counts, "hold_ms_p50_p99_max": [round(ms, 1) for ms in at]}))
 
-    async def client(self, task: int, ends: float) -> None:
+    async def end(self) -> None:
+        """After its time, or when it is told so."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.over.set)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.over.wait(), self.how["seconds"])
+        self.over.set()
+
+    async def client(self, task: int) -> None:
         number = 0
-        while time.monotonic() < ends:
+        while not self.over.is_set():
             number += 1
             await self.call(f"{self.name}-{task}-{number}")
             await asyncio.sleep(self.how.get("pause_s", 0.0) * self.chance.random() * 2)

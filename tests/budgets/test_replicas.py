@@ -51,6 +51,14 @@ class Bench:
                 found.append(json.loads(out))
         return found
 
+    def spent(self) -> int:
+        return sum(entries(self.ledger).values())
+
+    def stop(self) -> None:
+        """All that run end, without haste."""
+        for process in self.running:
+            process.terminate()
+
     def figures(self) -> tuple[int, int]:
         """Spent and held, as the store has them."""
         epoch = self.server.say("HGET", "tollway:{c}:epoch", "id").split(b"\r\n")[1].decode()
@@ -70,7 +78,7 @@ class Bench:
         for _ in range(8):  # a watcher has a hold of its own while it runs
             watcher = self.start(tasks=1, seconds=14, pause_s=0.5, abandon=0.0)
             watcher.wait(180)
-            booked = sum(entries(self.ledger).values())
+            booked = self.spent()
             if self.figures() == (booked, 0):
                 return
         raise AssertionError(f"the store says {self.figures()}, the ledger {booked}")
@@ -100,16 +108,18 @@ def bench(server: Server, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
 def test_three_replicas_with_two_hundred_calls_each_overspend_nothing(bench: Any) -> None:
     """C3: a tenth repeated, some abandoned, one replica killed: never over, and the limit can be used to the end."""
     limit = 60_000 if not LONG_S else int(20_000 * LONG_S)
-    three = bench(limit=limit, tasks=200, seconds=LONG_S or 22.0, timeout_s=5.0, ttl_us=8_000_000)  # longer than a call may take
+    three = bench(limit=limit, tasks=200, seconds=LONG_S + 120.0, timeout_s=5.0, ttl_us=8_000_000)  # longer than a call may take
     replicas = [three.start() for _ in range(3)]
-    until(lambda: sum(entries(three.ledger).values()) > limit // 20, "calls to be answered", 90)
+    until(lambda: three.spent() > limit // 20, "calls to be answered", 90)
     replicas[0].kill()
+    killed = time.monotonic()
     three.start()
     while any(process.poll() is None for process in three.running):
-        assert sum(entries(three.ledger).values()) <= limit
+        assert three.spent() <= limit
         time.sleep(0.2)
-    spent = sum(entries(three.ledger).values())
-    results = three.results()
+        if three.spent() >= limit * 0.99 and time.monotonic() > killed + max(LONG_S, 14.0):     # what was held at its death has run out
+            three.stop()
+    spent, results = three.spent(), three.results()
     print("\nC3", {"limit": limit, "spent": spent, "used": round(spent / limit, 4), "replicas": results})
     assert limit * 0.99 <= spent <= limit, "the limit was not reached: give it more time" if spent < limit else "overspent"
     three.settle_down()

@@ -35,6 +35,20 @@ def test_a_report_is_never_cut(gateway: Gateway, openai: Site, report: str, figu
         assert figure in text
 
 
+def test_an_unknown_cost_is_told(gateway: Gateway, openai: Site) -> None:
+    """How many attempts there are that no sum of money has; only where there are any."""
+    openai.says(whole(chat_answer()), whole(chat_answer(model="nobody-knows-it")))
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
+    known = run(gateway, "report", "spend", "--by", "model", "--model", openai.model)
+    assert "unknown" not in known
+    assert "unpriced" not in known
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
+    for report in ("spend", "routing"):
+        text = run(gateway, "report", report, "--by", "model", "--model", openai.model)
+        assert "The cost of 1 of 2 attempts is unknown and in no sum of money here." in text
+        assert "unpriced" in text
+
+
 def test_why_tells_the_whole_story(gateway: Gateway, openai: Site) -> None:
     """Reason, attempts, tokens by class, price rows and every lane."""
     openai.says(whole(chat_answer()))

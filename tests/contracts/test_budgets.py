@@ -237,7 +237,7 @@ async def test_forgotten_holds_end(budgets: Budgets) -> None:
         await budgets.hold([account(100)], 1, "b", MINUTE_US)
     await budgets.release(hold)
     hold = await budgets.hold([account(100)], 100, "short", 50_000)
-    await once_there_is_room(lambda: budgets.hold([account(100)], 100, "c", MINUTE_US))
+    await once_there_is_room(lambda: budgets.hold([account(100)], 100, "c", MINUTE_US))     # a store that is shared asks the ledger first
     assert await budgets.settle(hold, 70) == Settlement(70)
     assert await amounts(budgets) == (70, 100)
 
@@ -260,8 +260,7 @@ async def test_a_stream_raises_its_hold_in_steps(budgets: Budgets) -> None:
 async def test_an_expired_hold_is_taken_again_in_full(budgets: Budgets) -> None:
     """If there is still room for it."""
     first = await budgets.hold([account(100)], 60, "a", 50_000)
-    await asyncio.sleep(0.1)
-    other = await budgets.hold([account(100)], 50, "b", MINUTE_US)
+    other = await once_there_is_room(lambda: budgets.hold([account(100)], 50, "b", MINUTE_US))
     with pytest.raises(Refused):
         await budgets.extend(first, 60, MINUTE_US)
     await budgets.release(other)
@@ -480,3 +479,41 @@ async def test_holds_of_a_replica_that_died_are_settled_by_its_journal(server: S
     assert await amounts(lives) == (27, 50)
     await lives.hold([account(1_000)], 0, "the places are free", MINUTE_US, gates)
     await lives.close()
+
+
+async def test_what_an_expired_hold_cost_is_never_free_in_between(server: Server, ledger: Ledger) -> None:
+    """Its replica booked it and died before it told the store: nobody gets that money while the ledger is being asked."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def costs(ids: Sequence[str]) -> dict[str, int | None]:
+        asked.set()
+        await answer.wait()
+        return {"booked": 60}
+
+    org, gates = f"o{next(_orgs)}", [gate("concurrent", 2)]
+    store = RedisBudgets(Link(address(server.url), timeout_s=5.0), "r1", org=org, past=ledger, costs=costs, shut_s=0.0, away="closed")
+    await store.start()
+    await store.hold([account(100)], 60, "booked", 50_000, gates)
+    await store.hold([account(100)], 10, "never sent", 50_000, gates)
+    async with asyncio.timeout(30):
+        await asked.wait()
+    assert await amounts(store) == (0, 70)
+    with pytest.raises(Refused):
+        await store.hold([account(100)], 31, "more", MINUTE_US)
+    await store.hold([account(100)], 0, "the places are free", MINUTE_US, gates)
+    answer.set()
+    await once_there_is_room(lambda: store.hold([account(100)], 40, "rest", MINUTE_US))
+    assert await amounts(store) == (60, 40)
+    await store.close()
+
+
+async def test_an_expired_hold_that_is_asked_for_again_is_taken_anew(budgets: Budgets) -> None:
+    """It stands for its full time, and its place is taken once."""
+    gates = [gate("concurrent", 1)]
+    await budgets.hold([account(100)], 60, "a", 50_000, gates)
+    await once_there_is_room(lambda: budgets.hold([account(100)], 0, "its place is free", 50_000, gates))
+    hold = await once_there_is_room(lambda: budgets.hold([account(100)], 70, "a", MINUTE_US, gates))
+    assert hold.amount_nanos == 70
+    assert await amounts(budgets) == (0, 70)
+    await budgets.settle(hold, 5)
+    await budgets.hold([account(100)], 95, "b", MINUTE_US, gates)

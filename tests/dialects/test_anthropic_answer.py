@@ -60,11 +60,34 @@ def test_what_the_provider_calls_itself_is_no_call_of_ours(kind: str) -> None:
     assert decoded(block(ours, "{}") + block(theirs, '{"query":"x"}')) == [ToolStart(0, "t", "f"), ToolDelta(0, "{}")]
 
 
-@pytest.mark.parametrize(("start", "parts", "arguments"), [({"a": 1}, (), ['{"a":1}']), ({"a": 1}, ('{"a"', ":1}"), ['{"a"', ":1}"]), ({}, ("",), ["{}"])])
+@pytest.mark.parametrize(("start", "parts", "arguments"), [({"a": 1}, (), ['{"a":1}']), ({"a": 1}, ('{"a"', ":1}"), ['{"a"', ":1}"]), ({}, ("",), ["{}"]), ({}, (" ",), ["{}"])])
 def test_arguments_stand_once(start: dict[str, Any], parts: tuple[str, ...], arguments: list[str]) -> None:
     """Whether they come with the block's start, in pieces, both or not at all."""
     found = decoded(block({"type": "tool_use", "id": "t", "name": "f", "input": start}, *parts))
     assert found == [ToolStart(0, "t", "f"), *[ToolDelta(0, text) for text in arguments]]
+
+
+def frames(*documents: dict[str, Any]) -> bytes:
+    return b"".join(sse.frame(orjson.dumps(each)) for each in documents)
+
+
+def opened(index: int | None, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}, **more}}
+
+
+def filled(index: int | None, text: str) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": text}}
+
+
+@pytest.mark.parametrize(("documents", "arguments"), [
+    ([opened(0, "a"), opened(1, "b"), filled(0, "{"), filled(1, "[")], {0: "{", 1: "["}),
+    ([opened(0, "a", input={"x": 1}), {"type": "message_delta", "delta": {}}], {0: '{"x":1}'}),
+    ([opened(0, "a"), {"type": "message_stop"}], {0: "{}"}), ([opened(None, "a"), filled(None, "{}")], {0: "{}"}),
+], ids=["two blocks at once", "a block that is never closed", "nothing but a start", "no numbers"])
+def test_blocks_as_some_servers_send_them(documents: list[dict[str, Any]], arguments: dict[int, str]) -> None:
+    """Fragments go to the block that they name, and a block that nobody closes is closed with the message."""
+    found = [each for each in decoded(frames(*documents)) if isinstance(each, ToolDelta)]
+    assert {each.index: each.arguments for each in found} == arguments
 
 
 def test_an_error_event() -> None:

@@ -44,7 +44,23 @@ def call(arguments: str = "", name: str = "", **more: Any) -> dict[str, Any]:
     pytest.param([chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "a"}]}, {"type": "text", "text": "b"}]})],
                  [ThinkingDelta("a"), TextDelta("b")], id="Mistral's reasoning"),
     pytest.param([chunk(call(name="t", index=0)), chunk(call("{", index=0, id="late")), chunk(call("}", index=0, id="late"))],
-                 [ToolStart(0, "call_c_0", "t"), ToolDelta(0, "{"), ToolDelta(0, "}")], id="an id that comes after the name"),
+                 [ToolStart(0, "late", "t"), ToolDelta(0, "{"), ToolDelta(0, "}")], id="an id that comes after the name"),
+    pytest.param([chunk(call("{", "t", index=0)), chunk(call("}", index=0, id="late"))],
+                 [ToolStart(0, "call_c_0", "t"), ToolDelta(0, "{"), ToolDelta(0, "}")], id="an id that comes after the arguments"),
+    pytest.param([chunk(call(name="get_", index=0, id="a")), chunk(call(name="wea", index=0)), chunk(call(name="ther", index=0, id="a")), chunk(call("{}", index=0))],
+                 [ToolStart(0, "a", "get_weather"), ToolDelta(0, "{}")], id="a name in pieces"),
+    pytest.param([chunk(call(name="ge", index=0, id="a")), chunk(call(name="no", index=1, id="b")), chunk(call(name="t", index=0)), chunk(call("{}", "w", index=1)), chunk(call("{}", index=0))],
+                 [ToolStart(1, "b", "now"), ToolDelta(1, "{}"), ToolStart(0, "a", "get"), ToolDelta(0, "{}")], id="two names in pieces at once"),
+    pytest.param([chunk(call(name="t", index=0, id="a")), chunk(call(name="t", index=0, id="a")), chunk(call("{}", "t", index=0, id="a")), chunk(call(" ", "t", index=0, id="a"))],
+                 [ToolStart(0, "a", "t"), ToolDelta(0, "{}"), ToolDelta(0, " ")], id="the name repeated"),
+    pytest.param([chunk(call(name="t", index=0, id="a")), chunk({"content": "x"}), chunk({}, "tool_calls")],
+                 [ToolStart(0, "a", "t"), TextDelta("x"), Finished("tool_use")], id="no arguments, then words"),
+    pytest.param([chunk(call(name="t", index=0, id="a"), "stop")], [ToolStart(0, "a", "t"), Finished("stop")], id="no arguments at all"),
+    pytest.param([chunk({"function_call": {"name": "t", "arguments": ""}}), chunk({"function_call": {"arguments": "{"}}), chunk({"function_call": {"arguments": "}"}}, "function_call")],
+                 [ToolStart(0, "call_c_0", "t"), ToolDelta(0, "{"), ToolDelta(0, "}"), Finished("tool_use")], id="the older API's call"),
+    pytest.param([chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "t", "arguments": {"x": 1}}}]})],
+                 [ToolStart(0, "a", "t"), ToolDelta(0, '{"x":1}')], id="arguments as an object"),
+    pytest.param([chunk(call(" ", "t", index=0, id="a")), chunk(call("null", index=0)), chunk({}, "tool_calls")], [ToolStart(0, "a", "t"), Finished("tool_use")], id="arguments that say nothing"),
     pytest.param([chunk({"refusal": "no"}, "content_filter")], [RefusalDelta("no"), Finished("content_filter")], id="a refusal"),
     pytest.param([chunk(call(name="t", index=0, id="a")), chunk(call("{", index=0)), chunk(call("}", index=0))],
                  [ToolStart(0, "a", "t"), ToolDelta(0, "{"), ToolDelta(0, "}")], id="a call in fragments"),
@@ -60,6 +76,17 @@ def call(arguments: str = "", name: str = "", **more: Any) -> dict[str, Any]:
 def test_chunks_become_events(documents: list[dict[str, Any]], events: list[Event]) -> None:
     """Whatever a backend leaves out or repeats, every call has one number, id and name."""
     assert decoded(*documents) == [Started("c", "m", 5), *events]
+
+
+@pytest.mark.parametrize(("message", "arguments"), [
+    ({"function_call": {"name": "t", "arguments": '{"x": 1}'}}, '{"x": 1}'), ({"function_call": {"name": "t", "arguments": None}, "tool_calls": None}, "{}"),
+    ({"tool_calls": [{"id": "call_0", "function": {"name": "t", "arguments": {"x": 1}}}]}, '{"x":1}'), ({"tool_calls": [{"function": {"name": "t", "arguments": {}}}]}, "{}"),
+    ({"tool_calls": [{"function": {"name": "t", "arguments": "null"}}]}, "{}"), ({"tool_calls": [{"function": {"name": "t", "arguments": " "}}]}, "{}"),
+])
+def test_calls_of_a_whole_answer(message: dict[str, Any], arguments: str) -> None:
+    """Those of the older API too, and arguments that are no text."""
+    found = openai_answer.events({"id": "c", "choices": [{"message": message}]})
+    assert found == [Started("c", "", 0), ToolStart(0, "call_0", "t"), ToolDelta(0, arguments)]
 
 
 def test_running_totals() -> None:

@@ -39,6 +39,23 @@ def decoded(*documents: dict[str, Any]) -> list[Event]:
     return [event for each in documents for event in decode(Frame(b"", None, orjson.dumps(each)))]
 
 
+def added(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "item": {"type": "function_call", "id": name, "call_id": name, "name": name, "arguments": ""}, **more}
+
+
+@pytest.mark.parametrize(("documents", "told"), [
+    ([added("a", output_index=0), {"type": "response.function_call_arguments.done", "output_index": 0, "item_id": "a", "arguments": '{"x":1}'}], [(0, '{"x":1}')]),
+    ([added("a"), added("b"), *[{"type": "response.function_call_arguments.delta", "item_id": name, "delta": "{}"} for name in "ab"]], [(0, "{}"), (1, "{}")]),
+    ([added("a", output_index=0), {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"},
+      {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": "{}"}], [(0, "{}")]),
+    ([added("a", output_index=0), {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": " "},
+      {"type": "response.output_item.done", "output_index": 0, "item": {"type": "function_call", "call_id": "a", "arguments": "null"}}], [(0, "{}")]),
+], ids=["only the last event has arguments", "items by name alone", "deltas, then all of it again", "nothing but a blank"])
+def test_arguments_stand_once(documents: list[dict[str, Any]], told: list[tuple[int, str]]) -> None:
+    """However a server tells them: in pieces, at the end, by number or by name."""
+    assert [(each.index, each.arguments) for each in decoded(*documents) if isinstance(each, ToolDelta)] == told
+
+
 def encoded(events: list[Event]) -> list[dict[str, Any]]:
     encoder = responses_encoder.Encoder()
     return data(b"".join(map(encoder.encode, events)) + encoder.end())
@@ -122,7 +139,8 @@ def test_the_last_event() -> None:
     last: list[Event] = [Used(TokenUsage(uncached=5, output=2), "flex"), Finished("tool_use"), Ended()]
     words: list[Event] = [TextDelta("a"), RefusalDelta("no"), ThinkingDelta("hm"), ThinkingDelta(raw=output[1]), ToolStart(0, "i", "t"), ToolDelta(0, "{}")]
     assert decoded(HEAD, {**DONE, "response": full}) == [Started("r", "m", 5), *words, *last]
-    assert decoded(HEAD, {"type": "response.output_text.delta", "delta": "a"}, {**DONE, "response": full})[2:] == last
+    assert decoded(HEAD, {"type": "response.output_text.delta", "delta": "a"}, {**DONE, "response": full})[2:] == [*words[-2:], *last]
+    assert decoded(HEAD, added("i"), {**DONE, "response": full})[1:] == [ToolStart(0, "i", "i"), *words[:-2], ToolDelta(0, "{}"), *last]
     assert responses_answer.events(full) == [Started("r", "m"), *words, *last[:-1]]
     failed = {"type": "response.failed", "response": {"object": "response", "error": {"code": "server_error", "message": "boom"}, "usage": {"input_tokens": 5, "output_tokens": 0}}}
     assert decoded(HEAD, failed)[1:] == [Used(TokenUsage(uncached=5, output=0)), Failed("boom", "server_error")]

@@ -137,6 +137,22 @@ def test_an_error_event_is_translated() -> None:
     assert relay.observed.error == "busy"
 
 
+@pytest.mark.parametrize("client", ["anthropic_messages", "openai_responses"])
+def test_nothing_comes_behind_the_end_marker(client: str) -> None:
+    """But counts, which are only kept."""
+    late = b'data: {"choices":[{"delta":{"content":"zzz"}}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}\n\n'
+    out, relay = play(client, "openai_chat", wire("openai_chat/text.sse") + late)
+    assert b"zzz" not in out
+    assert relay.observed.usage.input_total == 7
+
+
+def test_an_error_event_is_one_of_the_vendors_own() -> None:
+    """In the responses API it has fields that typed clients insist on."""
+    relay = dialects.relay("openai_responses", "openai_chat", sketch("openai_responses"), hide_usage=False)
+    (event,) = data(relay.fail(UpstreamError("x")))
+    schema_of("openai_responses", stream=True).validate_python(event)
+
+
 def test_an_error_in_a_whole_answer() -> None:
     """A 200 with an error inside is no answer."""
     body, seen = dialects.answer("anthropic_messages", "openai_chat", b'{"error":{"message":"boom","type":"server_error"}}', sketch())
@@ -154,8 +170,8 @@ def test_an_answer_that_is_no_json_object_is_malformed(client: str, raw: bytes) 
 
 @pytest.mark.parametrize(("messages", "why"), [
     pytest.param([{"role": "user"}], None, id="no content is no text"),
-    pytest.param(["hi"], "cannot be read", id="a message that is no object"),
-    pytest.param([{"role": "assistant", "tool_calls": [{}]}], "cannot be read", id="a call without anything"),
+    pytest.param(["hi"], "cannot be read: a field has a value of the wrong type", id="a message that is no object"),
+    pytest.param([{"role": "assistant", "tool_calls": [{}]}], "cannot be read: the field 'function' is missing", id="a call without anything"),
     pytest.param([{"role": "user", "content": [{"type": "text"}]}], "cannot be read", id="a text part without text"),
 ])
 def test_a_request_that_cannot_be_read_is_a_bad_request(messages: list[Any], why: str | None) -> None:

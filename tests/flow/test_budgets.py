@@ -40,7 +40,7 @@ def start(server: Server, site: Site, tmp_path: Path) -> Iterator[Start]:
     def replica(policy: dict[str, Any], **config: Any) -> Process:
         folder = tmp_path / f"replica{len(running)}"
         folder.mkdir()
-        settings = {"backends": {"up": backend(site)}, "redis_url": server.url, **config}
+        settings = {"backends": {"up": backend(site)}, "redis_url": server.url, "redis_timeout_ms": 30_000, **config}
         process = Process(folder, settings, {"plain": {**PLAIN, **policy}})
         running.append(process)
         until(lambda: process.ask("GET", "/readyz").json()["budgets"] == "normal", "the store to be open")
@@ -220,7 +220,7 @@ def test_a_cost_that_is_not_known_counts_at_what_was_held(shared: bool, server: 
     """Before a restart and after it, also where the store forgot; once there is a price, what it came to is what counts."""
     site.says(whole(chat_answer(model="nobody-knows")))
     lanes = backend(site, models={"plain-model": {"upstream": "nobody-knows"}})
-    config = {"backends": {"up": lanes}} | ({"redis_url": server.url} if shared else {})
+    config = {"backends": {"up": lanes}} | ({"redis_url": server.url, "redis_timeout_ms": 30_000} if shared else {})
     policy = {**PLAIN, **cap(1), "unpriced": "ceiling", "ceiling_usd_per_mtok": 100}
     spent = []
     with Process(tmp_path, config, {"plain": policy}) as process:

@@ -35,7 +35,7 @@ def busy(upstream: Upstream, store: Server, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("canaries")
     site = upstream.site(folder.name)
     config = {
-        "backends": {"b": {**backend(site, key="env:CANARY_KEY"), "cache_salt": True}}, "redis_url": store.url,
+        "backends": {"b": {**backend(site, key="env:CANARY_KEY"), "cache_salt": True}}, "redis_url": store.url, "redis_timeout_ms": 30_000,
         "log_level": "debug", "durability": "power",
     }  # fmt: skip
     budget = {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 100}]}

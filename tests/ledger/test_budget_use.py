@@ -36,3 +36,22 @@ def test_a_budget_of_projects_is_told_by_project_and_forecast(ledger: Callable[[
     assert found[0].forecast_nanos(NOW) == 9 * 10**9 * DAY_US // passed
     assert found[0].empty_us(NOW) == NOW + passed // 9
     assert found[1].empty_us(NOW) is None
+
+
+@pytest.mark.parametrize(("scope", "owner"), [("team", "search"), ("project", "web")])
+def test_attempts_of_unknown_cost_count_with_what_was_held(ledger: Callable[[list[Any]], Reports], scope: str, owner: str) -> None:
+    """As the budgets themselves count, and it is said; one whose cost was found later counts with that."""
+    some = [
+        entry(id="a", call_id="a", project="web", at_us=NOW - HOUR_US, cost_nanos=10**9),
+        entry(id="b", call_id="b", project="web", at_us=NOW - HOUR_US, status="unpriced", cost_nanos=None, held_nanos=3 * 10**9),
+        entry(id="c", call_id="c", project="web", at_us=NOW - HOUR_US, status="unpriced", cost_nanos=None),
+        entry(id="d", call_id="d", project="web", at_us=NOW - HOUR_US, status="unpriced", cost_nanos=None, held_nanos=5 * 10**9),
+        entry(id="e", call_id="d", project="web", at_us=NOW - HOUR_US, kind="rerate", corrects="d", cost_nanos=2 * 10**9),
+        entry(id="f", call_id="f", project="web", at_us=NOW - 40 * DAY_US, status="unpriced", cost_nanos=None, held_nanos=7 * 10**9),
+    ]
+    limit = Limit(team="search", name="each", limit_nanos=10 * 10**9, window="month", tz="UTC", scope=scope)
+    (use,) = uses(ledger(some), [limit], NOW)
+    assert (use.owner, use.spent_nanos, use.held_nanos, use.unpriced) == (owner, 6 * 10**9, 3 * 10**9, 2)
+    assert use.unknown == "the cost of 2 attempts is unknown and counts with the $3.00 held for it"
+    (known,) = uses(ledger(some[:1]), [limit], NOW)
+    assert (known.spent_nanos, known.unknown) == (10**9, "")

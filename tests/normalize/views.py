@@ -28,13 +28,13 @@ def run(memory: Memory, request: dict[str, Any] | bytes, level: str = "equivalen
     done = normalize(memory, asked)
     assert restored(done.body, done.changes) == asked.body
     assert done.spans == dialects.read(dialect, done.body).spans
-    assert _places(done.parts) == _places(dialects.read(dialect, done.body).parts)
+    assert places_of(done.parts) == places_of(dialects.read(dialect, done.body).parts)
     for change in done.changes:
         assert change.before != change.after or "left" in change.receipt or change.receipt["pass"] == "arm"
     return done
 
 
-def _places(parts: Sequence[Part]) -> list[tuple[Any, ...]]:
+def places_of(parts: Sequence[Part]) -> list[tuple[Any, ...]]:
     return [(*part[:4], part.block.name) for part in parts]
 
 

@@ -5,7 +5,7 @@ import asyncio
 
 from gateway.planner.cohorts import Cohorts
 
-KEY, OTHER = ("pool", 1), ("pool", 2)
+KEY, OTHER = 1, 2
 
 
 async def test_followers_go_on_when_the_leader_begins() -> None:
@@ -13,21 +13,33 @@ async def test_followers_go_on_when_the_leader_begins() -> None:
     leader = cohorts.lead([KEY])
     found = cohorts.writer(KEY)
     assert found is leader
-    asyncio.get_running_loop().call_soon(leader.begun)
-    assert await found.wait(30)
+    asyncio.get_running_loop().call_soon(cohorts.begun, leader)
+    assert await found.wait(30) == "begun"
 
 
-async def test_followers_of_a_leader_that_fails_go_on_too() -> None:
+async def test_followers_of_a_leader_that_fails_hear_of_it() -> None:
     cohorts = Cohorts()
     leader = cohorts.lead([KEY])
     asyncio.get_running_loop().call_soon(cohorts.end, leader)
-    assert await leader.wait(30)
+    assert await leader.wait(30) == "gone"
     assert cohorts.writer(KEY) is None
     assert len(cohorts) == 0
 
 
+async def test_who_has_begun_is_waited_for_no_more() -> None:
+    """And its end, which comes later, changes nothing."""
+    cohorts = Cohorts()
+    leader = cohorts.lead([KEY])
+    cohorts.begun(leader)
+    assert cohorts.writer(KEY) is None
+    after = cohorts.lead([KEY])
+    cohorts.end(leader)
+    assert cohorts.writer(KEY) is after
+    assert await leader.wait(30) == "begun"
+
+
 async def test_no_wait_is_longer_than_its_bound() -> None:
-    assert not await Cohorts().lead([KEY]).wait(0.01)
+    assert await Cohorts().lead([KEY]).wait(0.01) == "late"
 
 
 async def test_who_comes_second_leads_only_for_what_is_left() -> None:

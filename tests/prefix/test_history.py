@@ -1,6 +1,10 @@
 """Earlier prompts are kept as outlines, once each, within bounds."""
 from __future__ import annotations
 
+import pytest
+
+from gateway.prefix import outline
+from gateway.prefix.explain import explain
 from gateway.prefix.history import History, split_tools
 from tests.prefix.test_explain import RULES, made, note, talk
 
@@ -38,6 +42,29 @@ def test_nothing_is_kept_where_nothing_shall_be() -> None:
     assert (len(history), history.bytes) == (0, 0)
     links, _ = made(talk("one"), "team", "openai_chat")
     assert not history.worth("team", links, 0)
+
+
+def test_a_part_is_taken_apart_once_for_all_that_looks_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new part is compared with the earlier one, looked at for likeness, and kept."""
+    taken: list[bytes] = []
+
+    def look(value: bytes, pause: object) -> outline.Looked:
+        taken.append(value)
+        return outline.look(value)
+
+    monkeypatch.setattr("gateway.prefix.history.look", look)
+    history = History()
+    note(history, talk("one"))
+    taken.clear()
+    after = talk("one", system=RULES.replace("harbour", "port"))
+    links, body = made(after, "team", "openai_chat")
+    found = explain(
+        history, "team", links, "m", body, pool="p", provider="mock", at_us=2, tokens=9_000, read=0, ttl_s=300.0
+    )
+    assert found is not None
+    note(history, after)
+    assert len(taken) == len(set(taken)) == 1
+    assert not history._looked
 
 
 def test_tools_one_by_one() -> None:

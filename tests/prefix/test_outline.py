@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from array import array
+from hashlib import blake2b
 from zlib import crc32
 
-from hypothesis import given
+import orjson
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.prefix.outline import likeness, outline, pieces, same_ends
@@ -59,3 +62,30 @@ def test_a_long_part_is_left_off_now_and_then() -> None:
 
     assert outline(value, pause) == outline(value)
     assert pauses > len(list(pieces(value))) // 100
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=4), inner, max_size=4)), max_leaves=12,
+)
+WORDS = ["caf\u00e9", "cafe\u0301", "a  b", 'say "so"', "back\\slash", "\\n", "line\n", "\t", "\U0001f600", "\u2028", "x" * 90]
+TALKATIVE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(lambda words: " ".join(words * 4_000))
+
+
+@settings(max_examples=25, deadline=None)
+@given(VALUES, TALKATIVE, st.booleans(), st.sampled_from([None, 1]))
+def test_a_long_part_is_read_by_pieces_as_if_at_once(value: object, text: str, ascii: bool, indent: int | None) -> None:
+    """Neither how long a part is, nor how its JSON is written, changes its digests."""
+    part = {"b": [value, text], "a": text[::-1]}
+    written = json.dumps(part, ensure_ascii=ascii, indent=indent).encode("utf-8", "surrogatepass")
+    form = orjson.dumps(orjson.loads(written), option=orjson.OPT_SORT_KEYS)
+    words = form.replace(b"\\n", b"").replace(b"\\t", b"").replace(b"\\r", b"").translate(None, b" \t\r\n")
+    found = outline(written)
+    assert found.form == _digest(form)
+    assert found.plain == _digest(unicodedata.normalize("NFC", form.decode()).encode())
+    assert found.words == _digest(words)
+    assert found.frame == _digest(written.translate(None, b"0123456789abcdefABCDEF-:.+TZ"))
+
+
+def _digest(value: bytes) -> bytes:
+    return blake2b(value, digest_size=8).digest()

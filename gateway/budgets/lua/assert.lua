@@ -5,7 +5,8 @@ if not current() then return 'epoch' end
 redis.call('SADD', root .. 'a', id)
 redis.call('EXPIRE', root .. 'a', HOLD_S)
 if redis.call('EXISTS', root .. 'd:' .. id) == 1 then return 'done' end
-if redis.call('EXISTS', root .. 'h:' .. id) == 1 then return 'live' end
+if stands(id) then return 'live' end
+take(id) -- it expired, and is taken anew
 for kind, key, start in string.gmatch(ARGV[7], '\n(%l) (%S+) (%S+)') do
   if kind == 'm' then
     add(root .. 'b:' .. key, start .. ':h', ARGV[3])

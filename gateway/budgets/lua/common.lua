@@ -6,7 +6,8 @@
 -- ORG:EPOCH:b:A      hash    account A: k (start of its present window), START:s (spent), START:h (held), nano-dollars
 -- ORG:EPOCH:h:ID     string  a live hold: amount, expiry, owner, then a line for each slot
 -- ORG:EPOCH:x        zset    live holds by expiry
--- ORG:EPOCH:e        list    holds that expired and were not settled: whether they cost anything is looked up in the ledger
+-- ORG:EPOCH:e        list    holds that expired and were not settled: whether they cost anything is looked up in the ledger, and
+--                            until that was done once their money stays held, for it may be spent already
 -- ORG:EPOCH:d:ID     string  a settled id and what it cost, for a while
 -- ORG:EPOCH:a        set     ids asserted in this epoch: calls that may be older than the minutes that accounts begin with
 -- ORG:EPOCH:s:A      set     attempts that were in the ledger, and counted, when account A began
@@ -33,29 +34,44 @@ local function current()
   return redis.call('HGET', base .. 'epoch', 'id') == epoch
 end
 
--- Frees a live hold; its amount and text, or nothing.
+-- Gives back the places of a hold in limits of how many run.
+local function leave(text)
+  for key in string.gmatch(text, '\nc (%S+)') do
+    if redis.call('DECR', root .. 'c:' .. key) <= 0 then redis.call('DEL', root .. 'c:' .. key) end
+  end
+end
+
+-- Frees a hold; its amount, or nothing.
 local function take(id)
   local text = redis.call('GET', root .. 'h:' .. id)
   if not text then return nil end
   redis.call('DEL', root .. 'h:' .. id)
   redis.call('ZREM', root .. 'x', id)
   local amount = string.match(text, '^(%d+)')
-  for kind, key, start in string.gmatch(text, '\n(%l) (%S+) (%S+)') do
-    if kind == 'm' then
-      add(root .. 'b:' .. key, start .. ':h', '-' .. amount)
-    elseif redis.call('DECR', root .. 'c:' .. key) <= 0 then
-      redis.call('DEL', root .. 'c:' .. key)
-    end
+  for key, start in string.gmatch(text, '\nm (%S+) (%S+)') do
+    add(root .. 'b:' .. key, start .. ':h', '-' .. amount)
   end
-  return amount, text
+  leave(text)
+  return amount
+end
+
+-- Whether a hold that is there still stands, or has expired and waits to be looked up.
+local function stands(id)
+  return redis.call('ZSCORE', root .. 'x', id)
 end
 
 local function drop_expired()
   for _, id in ipairs(redis.call('ZRANGE', root .. 'x', '-inf', int(now), 'BYSCORE', 'LIMIT', 0, 64)) do
-    local _, text = take(id)
+    local text = redis.call('GET', root .. 'h:' .. id)
     if text and string.find(text, '\nm ') and string.sub(id, 1, 6) ~= 'lease:' then
-      redis.call('RPUSH', root .. 'e', id .. '\n' .. text)
+      leave(text)
+      text = string.gsub(text, '\nc [^\n]*', '')
+      redis.call('SET', root .. 'h:' .. id, text, 'EX', HOLD_S)
+      redis.call('ZREM', root .. 'x', id)
+      redis.call('LPUSH', root .. 'e', id .. '\n' .. text)
       redis.call('EXPIRE', root .. 'e', HOLD_S)
+    elseif not take(id) then
+      redis.call('ZREM', root .. 'x', id)
     end
   end
 end

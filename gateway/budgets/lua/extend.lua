@@ -1,4 +1,4 @@
--- Raises a hold to a new total and expiry, or changes nothing. An expired one is taken again in full.
+-- Raises a hold to a new total and expiry, or changes nothing. One that expired and was freed is taken again in full.
 -- ARGV: epoch, id, amount, ttl us, owner, accounts, then for each account: name, window start, limit, 1 if it may refuse
 -- Answers id and: ok amount expiry | epoch | done | full n spent held
 local id, amount, owner, accounts = ARGV[2], tonumber(ARGV[3]), ARGV[5], tonumber(ARGV[6])

@@ -12,7 +12,8 @@ if now < tonumber(present[2]) then return {id, 'shut', int(tonumber(present[2]) 
 drop_expired()
 if redis.call('EXISTS', root .. 'd:' .. id) == 1 then return {id, 'done'} end
 local live = redis.call('GET', root .. 'h:' .. id)
-if live then return {id, 'again', live} end
+if live and stands(id) then return {id, 'again', live} end
+if live then take(id) end -- it expired: it is taken anew
 
 local at, seen = 8, {}
 for n = 1, accounts do

@@ -60,3 +60,19 @@ def test_the_burn_down_goes_from_the_limit_to_what_is_left(url: str, monkeypatch
     assert points[-1]["value"] == pytest.approx(25 - spent / 1e9)
     assert len(ticks) in (23, 24, 25)
     assert [point["when"] for point in points] == ticks[: len(points)]
+
+
+def test_what_rests_on_holds_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts of unknown cost are no silent nought: neither on the page nor on the overview, nor in what is left."""
+    at_us = max(today_us(), data.now_us() - 1_000_000)
+    some = [entry(id=str(n), call_id=str(n), team=heard.TEAMS[0], run="r", at_us=at_us, status="unpriced", cost_nanos=None, held_nanos=10**9) for n in range(2)]
+    url = write(tmp_path / "ledger.db", some)
+    heard.say(url)
+    monkeypatch.setenv("TOLLWAY_DATABASE_URL", url)
+    test = page("Budgets")
+    assert any("the cost of 2 attempts is unknown" in each.value.replace("\\", "") for each in test.warning)
+    frame = test.dataframe[0].value
+    assert set(frame[frame["team"] == heard.TEAMS[0]]["spent $"]) == {2.0}
+    run = page("Runs", run="r")
+    assert metrics(run)["Cost"] == "unknown"
+    assert any("2 attempts of unknown cost" in each.value for each in run.code)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway import dialects
+from gateway.core.errors import UpstreamError
+from gateway.dialects import fitting
+from tests.dialects.play import data, sketch, wire
+
+LONG = "mcp__" + "server_" * 12 + "__find"
+TWIN = LONG + "_all"
+
+
+def body(*names: str, **more: Any) -> bytes:
+    return json.dumps({"model": "m", "tools": [{"type": "function", "function": {"name": name}} for name in names], **more}).encode()
+
+
+def test_a_long_name_is_one_short_name_everywhere() -> None:
+    """In the tools, in the conversation and in the choice; not within other text; and two that begin alike stay apart."""
+    said = f'call {LONG}, "{LONG}"'
+    raw = body(LONG, TWIN, "f", messages=[{"role": "user", "content": said}, {"tool_calls": [{"function": {"name": LONG}}]}], tool_choice={"function": {"name": TWIN}})
+    sent = json.loads(fitting.shorten(raw, fitting.long_names(raw, 64)))
+    one, other, plain = (tool["function"]["name"] for tool in sent["tools"])
+    assert (len(one), len(other), plain) == (64, 64, "f")
+    assert one != other
+    assert one == fitting.short(LONG, 64)
+    assert sent["messages"] == [{"role": "user", "content": said}, {"tool_calls": [{"function": {"name": one}}]}]
+    assert sent["tool_choice"]["function"]["name"] == other
+
+
+@pytest.mark.parametrize("raw", [
+    body("f", "x" * 64), b'{"tools":null}', b'{"tools":[]}', b'{"tools":{"a":1}}', b'{"tools":[5]}', b'{"tools":[{"name":5},{"function":{"name":null}}]}', b"[]",
+])
+def test_what_fits_or_has_no_names_is_left_alone(raw: bytes) -> None:
+    assert list(fitting.long_names(raw, 64)) == []
+
+
+@pytest.mark.parametrize("client", dialects.TRANSLATED)
+def test_a_stream_tells_the_clients_own_names(client: str) -> None:
+    """On both roads, wherever the network cuts, and errors too are of the client's words."""
+    names = fitting.long_names(body(LONG), 64)
+    raw = wire("openai_chat/tools.sse").replace(b'"weather"', json.dumps(fitting.short(LONG, 64)).encode())
+    relay = fitting.Restored(dialects.relay(client, "openai_chat", sketch(client), hide_usage=False), names)
+    out = b"".join(relay.feed(raw[n:n + 7]) for n in range(0, len(raw), 7))
+    assert (relay.started, relay.ended, relay.complete) == (True, True, True)
+    out += relay.finish()
+    assert LONG.encode() in out
+    assert fitting.short(LONG, 64).encode() not in out
+    assert data(out)
+    assert relay.observed.usage is not None
+    assert "Oslo" in relay.produced()
+    assert b"no" in relay.fail(UpstreamError("no"))
+
+
+def test_a_stream_that_is_cut_is_restored_too() -> None:
+    relay = fitting.Restored(dialects.relay("anthropic_messages", "openai_chat", sketch("anthropic_messages"), hide_usage=False), fitting.long_names(body(LONG), 64))
+    relay.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    assert b"max_tokens" in relay.cut()
+
+
+@pytest.mark.parametrize(("raw", "sent"), [
+    (b'{"cache_control": {"type":"ephemeral","ttl":"1h"},"a":1.0}', b'{"cache_control": {"type":"ephemeral"},"a":1.0}'),
+    (b'[{"cache_control":{"ttl":"5m","type":"ephemeral"}},{"cache_control":{"type":"ephemeral"}}]', b'[{"cache_control":{"type":"ephemeral"}},{"cache_control":{"type":"ephemeral"}}]'),
+    (b'{"text":"\\"cache_control\\":{\\"ttl\\":\\"1h\\"}","ttl":"1h"}', b'{"text":"\\"cache_control\\":{\\"ttl\\":\\"1h\\"}","ttl":"1h"}'),
+    (b'{"cache_control":{"type":"ephemeral"}}', b'{"cache_control":{"type":"ephemeral"}}'),
+])
+def test_markers_lose_their_lifetime_and_nothing_else_changes(raw: bytes, sent: bytes) -> None:
+    assert fitting.without_ttl(raw) == sent
