@@ -13,14 +13,15 @@ from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.part import Part
 from gateway.core.usage import TokenUsage
+from gateway.dialects.splice import Spans
 from gateway.metering.prices import PriceBook
 from gateway.normalize import subscription
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
+from gateway.planner.caches import BREAKPOINT, CacheRules
 from gateway.prefix.chain import Chain, chain
 from router_policies.rules import Policy
 
-_DIAGNOSE = frozenset({"anthropic"})
-"""Providers that say why their cache missed, if they are asked."""
+_OPTIONS = "prompt_cache_options"
 KEEP_WARM = "keep_warm"
 """Client of the calls that only keep a prefix from expiring."""
 
@@ -65,19 +66,35 @@ def plan(
     planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first and not quiet(call))
     if planned is None:
         return None
-    if cache.ask_diagnosis and target.provider in _DIAGNOSE and call.dialect == target.dialect and "diagnostics" not in spans:
-        planned = _asking(planner, planned, target.pool, links.session)
+    if cache.ask_diagnosis and call.dialect == target.dialect and _says_why(target, rules):
+        planned = _asking(planner, planned, target, spans, links.session)
     warm = planned.warm if cache.keep_warm_usd_per_day else None
     return replace(planned, receipts=[*arms, *planned.receipts], warm=warm) if arms or warm is not planned.warm else planned
 
 
-def _asking(planner: Planner, planned: Planned, pool: str, session: str) -> Planned:
-    """The same, with the question why the cache missed, if it does, compared with the conversation's last answer."""
-    last = planner.answers.last(pool, session)
-    asked = msgspec.Raw(msgspec.json.encode({"previous_message_id": last}))
-    receipt = {"pass": "cache_diagnosis", "place": "diagnostics", "before": "", "after": last or "null"}
-    fields = {**planned.fields, "diagnostics": asked}
+def _asking(planner: Planner, planned: Planned, target: Target, spans: Spans, session: str) -> Planned:
+    """The same, with the question why the cache missed, if it does, compared with the conversation's last answer; unless the
+    client says something in that place itself."""
+    last = planner.answers.last(target.pool, session)
+    if target.dialect == "anthropic_messages":
+        place, asked = "diagnostics", {"previous_message_id": last}
+    else:
+        said = planned.fields.get(_OPTIONS)
+        place, asked = _OPTIONS, {**(msgspec.json.decode(said) if said else {}), "comparison_response_id": last}
+    if place in spans:
+        return planned
+    if last is None and place == _OPTIONS:  # there is nothing to compare with yet
+        return replace(planned, diagnosed=True)
+    receipt = {"pass": "cache_diagnosis", "place": place, "before": "", "after": last or "null"}
+    fields = {**planned.fields, place: msgspec.Raw(msgspec.json.encode(asked))}
     return replace(planned, fields=fields, receipts=[*planned.receipts, receipt], diagnosed=True)
+
+
+def _says_why(target: Target, rules: CacheRules) -> bool:
+    """Whether the provider says why its cache missed, if it is asked: Anthropic, and OpenAI from 5.6 on as responses."""
+    if target.provider == "anthropic":
+        return True
+    return target.provider == "openai" and target.dialect == "openai_responses" and rules.mark == BREAKPOINT
 
 
 def quiet(call: Call) -> bool:

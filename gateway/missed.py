@@ -36,8 +36,11 @@ _LINGER_S, _REST = 0.005, 9
 _SLICE_S, _NAP_S = 0.001, 0.0002
 _FOUND = 10_000
 
-_PLACES = {"tools": "tools_changed", "system": "system_changed", "messages": "messages_changed"}
-_NO_WORD = frozenset({"unavailable", "previous_message_not_found"})
+_PLACES = {
+    "tools": "tools_changed", "system": "system_changed", "messages": "messages_changed", "instructions": "input_changed",
+    "input": "input_changed", "text": "text_format_changed", "reasoning": "reasoning_effort_changed",
+}  # fmt: skip
+_NO_WORD = frozenset({"unavailable", "previous_message_not_found", "comparison_response_not_found"})
 
 log = logging.getLogger("tollway.missed")
 

@@ -188,7 +188,7 @@ class CachePart(_Part):
     keep_warm_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
     """Most that calls may cost in a day (UTC) which only keep a prefix from expiring; 0: there are none."""
     ask_diagnosis: bool = False
-    """Whether a provider that can say why its cache missed is asked to (Anthropic); its answers then say so too."""
+    """Whether providers that can say why their cache missed are asked to; their answers then say so too."""
 
 
 class RatePart(_Part):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.core.events import FinishReason
+from gateway.core.outcome import Diagnosis
 from gateway.dialects import counts
 from gateway.dialects.openai_tap import error_text, load
 from gateway.dialects.sse import parse
@@ -22,6 +23,7 @@ WORDS = frozenset({
     "response.reasoning_text.delta", "response.reasoning_summary_text.delta", "response.custom_tool_call_input.delta",
 })
 _PLAIN = frozenset(word.encode() for word in WORDS)
+_LONGEST = 60
 _EVENT, _DATA = b"event: ", b"data: "
 _valid = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -88,11 +90,22 @@ def note(seen: Seen, response: Mapping[str, Any]) -> None:
     seen.model = response.get("model") or seen.model
     if response.get("service_tier") not in (None, "auto"):    # which is what was asked for, not what was served
         seen.tier = response["service_tier"]
+    seen.diagnosis = diagnosis(response) or seen.diagnosis
     if raw := counts.part(response, "usage"):
         seen.usage = {**raw, "tool_usage": response.get("tool_usage")}
     if (reason := finish(response)) is not None:
         seen.finish = reason
         seen.finished.add(0)
+
+
+def diagnosis(response: Mapping[str, Any]) -> Diagnosis | None:
+    """What an answer says of a cache that missed; None: nothing, or that it was hit."""
+    found = counts.part(response, "prompt_cache_diagnostics")
+    reason = found.get("reason") if found.get("type") == "cache_miss" else found.get("type")
+    tokens = found.get("cache_missed_tokens")
+    if not isinstance(reason, str) or reason == "cache_hit":
+        return None
+    return Diagnosis(reason[:_LONGEST], tokens if type(tokens) is int and tokens >= 0 else None)
 
 
 def finish(response: Mapping[str, Any]) -> FinishReason | None:

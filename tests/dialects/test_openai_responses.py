@@ -12,6 +12,7 @@ from gateway.core.errors import BadRequest, UpstreamError
 from gateway.core.usage import TokenUsage
 from gateway.dialects import openai_responses, sse
 from gateway.dialects.relay import Direct
+from gateway.dialects.responses_tap import diagnosis
 from gateway.dialects.watch import Kept
 from tests.dialects.play import wire
 from tests.dialects.test_vectors import FILE, matches
@@ -103,3 +104,15 @@ def test_sketch() -> None:
     assert dialects.read(openai_responses.NAME, b'{"model":"m","previous_response_id":"resp_1"}').previous_id == "resp_1"
     with pytest.raises(BadRequest):
         dialects.read(openai_responses.NAME, b'{"model":"m","previous_response_id":1}')
+
+
+@pytest.mark.parametrize(("said", "reason", "tokens"), [
+    ({"type": "cache_miss", "reason": "tools_changed", "cache_missed_tokens": 7}, "tools_changed", 7), ({"type": "cache_hit"}, None, None),
+    ({"type": "comparison_response_not_found"}, "comparison_response_not_found", None), ({"type": "unavailable"}, "unavailable", None),
+    ({"type": "cache_miss", "reason": 5, "cache_missed_tokens": -1}, None, None), ({"type": "cache_miss", "reason": "x" * 99, "cache_missed_tokens": "9"}, "x" * 60, None),
+    (None, None, None), ([], None, None), ("cache_miss", None, None), ({}, None, None),
+])  # fmt: skip
+def test_the_provider_says_why_its_cache_missed(said: Any, reason: str | None, tokens: int | None) -> None:
+    """By the types of its client library; odd ones say nothing."""
+    found = diagnosis({"prompt_cache_diagnostics": said})
+    assert (found and found.reason, found and found.tokens) == (reason, tokens)

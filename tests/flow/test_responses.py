@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from tests.build import PLAIN, Gateway, Process, backend, chat_answer, chat_body, chat_stream, messages_answer, messages_stream
-from tests.upstream import Site, Upstream, stream, whole
+from tests.upstream import Site, Upstream, stream, until, whole
 
 WIRE = Path(__file__).parents[1] / "wire" / "openai_responses"
 PATH = "/v1/responses"
@@ -196,3 +196,36 @@ def test_an_upgrade_is_refused_so_that_clients_fall_back(served: tuple[Gateway, 
     answer = served[0].ask("GET", path, headers=headers)
     assert answer.status_code == 426
     assert answer.json()["error"]["code"] == "upgrade_refused"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_openai_is_asked_why_it_missed_where_the_policy_says_so(upstream: Upstream, tmp_path: Path, streamed: bool) -> None:
+    """From the second turn on, compared with the answer before; its word stands beside ours. Who does not ask gets none, and what a
+    client says in that field itself stays."""
+    site = upstream.site(tmp_path.name)
+    asking = {**PLAIN, "cache": {"hold_out": 0, "ask_diagnosis": True}}
+    backends = {"openai": backend(site, speaks=["chat", "responses"], provider="openai", models={"m": "gpt-5.6-sol"})}
+    missed = {"type": "cache_miss", "reason": "input_changed", "cache_missed_tokens": 3_000, "comparison_reusable_tokens": 2_000}
+    usage = {**USAGE, "input_tokens": 3_000, "input_tokens_details": {"cached_tokens": 0}}
+
+    def ask(gateway: Gateway, turn: int, rules: str, team: str = "asking", **fields: Any) -> tuple[dict[str, Any], str]:
+        said = response(id=f"resp_{turn}", usage=usage, prompt_cache_diagnostics=missed if turn else None)
+        events = [{"type": "response.output_text.delta", "delta": "Paris"}, {"type": "response.completed", "response": said}]
+        site.says(stream(*[f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in events]) if streamed else whole(said))
+        said_so_far = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "words " * 100} for n in range(2 * turn + 1)]
+        answer = gateway.chat({"model": "m", "stream": streamed, "instructions": rules, "input": said_so_far, **fields}, team, PATH)
+        assert answer.status_code == 200, answer.text
+        return site.requests[-1].json, answer.headers["x-tollway-call"]
+
+    with Gateway(tmp_path, {"backends": backends}, {"asking": asking, "plain": PLAIN}) as gateway:
+        sent, _ = ask(gateway, 0, "Rules. " * 2_000)
+        assert "comparison_response_id" not in sent.get("prompt_cache_options", {})
+        sent, call = ask(gateway, 1, "Other rules. " * 2_000)
+        assert sent["prompt_cache_options"]["comparison_response_id"] == "resp_0"
+        until(lambda: gateway.call(call)["prefix"]["miss"], "an explanation")
+        assert gateway.call(call)["prefix"]["miss"]["provider"] == {"reason": "input_changed", "tokens": 3_000, "agrees": True}
+        sent, _ = ask(gateway, 2, "Other rules. " * 2_000, prompt_cache_options={"mode": "implicit"})
+        assert sent["prompt_cache_options"] == {"mode": "implicit"}
+        ask(gateway, 0, "Rules. " * 2_000, "plain")
+        sent, _ = ask(gateway, 1, "Rules. " * 2_000, "plain")
+        assert "comparison_response_id" not in sent.get("prompt_cache_options", {})
