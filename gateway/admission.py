@@ -37,8 +37,8 @@ FLOOR, CEILING = 256, 12_000
 QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
 `WAIT_S`."""
-MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 1.0, 0.01
-"""The same while it does not, for each team; how often it is looked at."""
+MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
+"""The same while it does not, for each team; how often it is looked at. While the process stands still nobody waits."""
 _PERIOD_TICKS = 20
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
@@ -80,7 +80,9 @@ class Admission:
         self._came = self._left = 0
         self._comes_per_s = self._leaves_per_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._due = self._look_due = 0.0
+        self._stood_s = 0.0
+        """How long the process stood still in all while calls waited."""
         self._ticks = 0
         self._worked_s = worked_s
         self._had_worked_s = 0.0
@@ -103,7 +105,7 @@ class Admission:
         says no."""
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
-        queues, now = self._queues[patient], time.monotonic()
+        queues, now = self._queues[patient], time.monotonic() - self._stood_s
         if len(queues.get(team, ())) >= self._most(len(queues)):
             self._sheds = True
             raise _refusal("the gateway is overloaded")
@@ -111,7 +113,7 @@ class Admission:
         self._teams.add(team)
         self._waits += 1
         if not self._expiring:
-            self._expire()
+            self._look_soon()
         if self._starts < self._most_starts:
             self._let_in()
 
@@ -176,8 +178,10 @@ class Admission:
 
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
-        loop = asyncio.get_running_loop()
-        since = time.monotonic() - (WAIT_S if self._sheds else MOST_WAIT_S)
+        now = time.monotonic()
+        if (late_s := now - self._look_due) > TICK_S:
+            self._stood_s += late_s
+        since = now - self._stood_s - (WAIT_S if self._sheds else MOST_WAIT_S)
         for queues in self._queues:
             for team, queue in list(queues.items()):
                 while queue and queue[0][0] <= since:
@@ -185,9 +189,13 @@ class Admission:
                     queue.popleft()[1](_refusal("the gateway is overloaded"))
                 if not queue:
                     queues.pop(team, None)
-        self._expiring = self._waits > 0
-        if self._expiring:
-            loop.call_later(_LOOK_S, self._expire)
+        self._expiring = False
+        if self._waits:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        self._expiring, self._look_due = True, time.monotonic() + _LOOK_S
+        asyncio.get_running_loop().call_later(_LOOK_S, self._expire)
 
     # the loop's pulse
 

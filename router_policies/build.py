@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from router_policies import conditions
 from router_policies.globs import globs
 from router_policies.presets import CLASSES, KNOWN_LANES
-from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable
+from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable, shown
 from router_policies.rules import (
     Budget,
     Cache,
@@ -183,7 +183,8 @@ class _Build:
 
     def _zone(self, name: str, path: Path_) -> None:
         if not _zone_exists(name):
-            self._say(path, "is no IANA time zone such as Europe/Berlin", did_you_mean(name, available_timezones()))
+            near = did_you_mean(name, available_timezones())
+            self._say(path, f"must be an IANA time zone such as Europe/Berlin; is {shown(name)}", near)
 
     def _downgrade(self, i: int, budget: BudgetPart) -> None:
         part, path = budget.downgrade, ("budgets", i, "downgrade")
@@ -226,7 +227,7 @@ class _Build:
     def _unique(self, field: str, names: list[str], path: Path_ = ()) -> None:
         for i, name in enumerate(names):
             if name in names[:i]:
-                self._say((*(path or (field,)), i, "name"), f"another of the {field} has this name already")
+                self._say((*(path or (field,)), i, "name"), f"another of the {field} has this name already: {printable(name)}")
 
     def _known_class(self, name: str, classes: Mapping[str, Klass], path: Path_) -> None:
         if name not in classes:

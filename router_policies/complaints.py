@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from router_policies.problems import Problem, did_you_mean, nearest, printable
+from router_policies.problems import Problem, did_you_mean, nearest, printable, shown
 from router_policies.yaml_events import Document, Path_
 
 _TYPES: Mapping[str, str] = {
@@ -131,7 +131,7 @@ def _unknown_word(document: Document, path: Path_, expected: str, value: Any) ->
     near = nearest(value, words) if isinstance(value, str) else None
     message = f"must be one of {', '.join(words)}"
     if near is None:
-        return document.problem(path, f"{message}; is {_kind(value)} that is none of them" if isinstance(value, str) else
+        return document.problem(path, f"{message}; is {shown(value)}" if isinstance(value, str) else
                                 f"{message}; is {_kind(value)}")  # fmt: skip
     return document.problem(path, f"{message}; is `{printable(value, 32)}`", f"did you mean `{near}`?")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close is not None:
         return f"did you mean `{close}`?"
     return f"known: {', '.join(words)}" if 0 < len(words) <= 20 else ""
+
+
+_WORD = re.compile(r"[A-Za-z_/ ]{1,32}")
+
+
+def shown(value: str) -> str:
+    """A value from a file, where it is of letters only: anything else may be a secret in the wrong place."""
+    return f"`{value}`" if _WORD.fullmatch(value) else "text that is none"
 
 
 def printable(name: str, most: int = 64) -> str:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 
 from gateway.admission import ALONE_TURN_S, CEILING, FLOOR, LEAST_STARTS, TURN_S, Admission
 from gateway.core.errors import Overloaded
+from tests.simulation.clock import simulated
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 10))
+    """In simulated time: what waits, waits as long as it says, however slow the machine is."""
+    with simulated(0) as (loop, _):
+        loop.run_until_complete(asyncio.wait_for(test, 10))
 
 
 def full(places: int) -> Admission:
@@ -194,7 +198,7 @@ def test_a_burst_is_served() -> None:
 
 
 def test_clients_that_wait_for_their_answers_are_all_served() -> None:
-    """A hundred of them at a server that takes one at a time, for two seconds: a queue that stays, but does not grow."""
+    """A hundred of them at a server that takes one at a time: a queue that stays, but does not grow."""
 
     async def test() -> None:
         admission = Admission()
@@ -202,15 +206,46 @@ def test_clients_that_wait_for_their_answers_are_all_served() -> None:
         admission.start()
         admission.limit = 1
         admission.felt = lambda lag_s: None  # type: ignore[method-assign] # the limit stays
-        end = asyncio.get_running_loop().time() + 2.0
 
         async def client() -> None:
-            while asyncio.get_running_loop().time() < end:
+            while server.answered < 1_000:
                 await server.call()
 
         await asyncio.gather(*(client() for _ in range(100)))
-        assert server.answered > 200
         assert server.refusals == []
+        admission.stop()
+
+    run(test())
+
+
+def test_a_process_that_stood_still_refuses_nobody_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stops for longer than anybody may wait: who waited is served as soon as it goes on."""
+    monkeypatch.setattr("gateway.admission.MOST_WAIT_S", 2.0)
+
+    async def test() -> None:
+        admission = Admission()
+        server = Server(admission, 0.001)
+        admission.start()
+        calls = [asyncio.ensure_future(server.call()) for _ in range(50)]
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, 2.5)
+        await asyncio.gather(*calls)
+        assert (server.answered, server.refusals) == (50, [])
+        admission.stop()
+
+    run(test())
+
+
+def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few there are, where the loop has the time."""
+    monkeypatch.setattr("gateway.admission.MOST_WAIT_S", 0.2)
+
+    async def test() -> None:
+        admission = full(1)
+        admission.felt = lambda lag_s: None  # type: ignore[method-assign] # the limit stays
+        admission.start()
+        with pytest.raises(Overloaded):
+            await admission.wait("a", patient=False)
         admission.stop()
 
     run(test())

@@ -25,11 +25,14 @@ _KNOWN = frozenset({
     "cache_control", "container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "output_config",
     "speed", "thinking", "top_k", "user_profile_id",
 })
-_HINTS = frozenset({"service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"})
+_HINTS = frozenset({
+    "metadata", "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier",
+})
+"""What the broker decides, or what changes no answer."""
 _HARMLESS: Mapping[str, tuple[Json, ...]] = {
     "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "presence_penalty": (0,), "frequency_penalty": (0,),
     "logit_bias": ({},), "store": (False,), "modalities": (["text"],), "verbosity": ("medium",), "functions": ([],),
-    "function_call": ("auto", "none"), "metadata": ({},),
+    "function_call": ("auto", "none"),
 }
 """Values that say what happens anyway."""
 _TOOL_HINTS = frozenset({"name", "description", "input_schema", "strict", "cache_control", "type", "eager_input_streaming"})
@@ -239,8 +242,8 @@ def _input(part: ToolUse) -> msgspec.Raw:
 
 
 def _render_tool(tool: Tool) -> dict[str, Json]:
-    parameters = tool.parameters or {"type": "object", "properties": {}}
-    optional = {"description": tool.description, "input_schema": parameters, "strict": tool.strict}
+    schema = {"type": "object"} | (tool.parameters or {"properties": {}})
+    optional = {"description": tool.description, "input_schema": schema, "strict": tool.strict}
     return _marked({"name": tool.name} | {k: v for k, v in optional.items() if v is not None}, tool.cache)
 
 

@@ -70,7 +70,11 @@ def translated_request(client: Source, upstream: Target, body: bytes, model: str
         return msgspec.json.encode(wire)
     except RecursionError:
         raise TooDeep("The request body is nested too deeply.") from None
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except KeyError as error:
+        raise BadRequest(f"The request cannot be read: the field {error} is missing somewhere.") from error
+    except (TypeError, AttributeError) as error:
+        raise BadRequest("The request cannot be read: a field has a value of the wrong type.") from error
+    except (msgspec.MsgspecError, ValueError) as error:
         raise BadRequest(f"The request cannot be read: {error}") from error
 
 

@@ -80,6 +80,7 @@ class Adapter:
     # start and stop
 
     def start(self, config: Json, env: Mapping[str, str], clock: str | None) -> str:
+        _refuse_what_we_cannot_say(config)
         clock_file = self.folder / "clock"
         if clock is not None:
             clocked.write(clock_file, clock)
@@ -154,19 +155,18 @@ class Adapter:
 
     def _write(self, config: Json) -> None:
         (self.folder / "teams").mkdir(exist_ok=True)
-        (self.folder / "prices.toml").write_text(_prices(config.get("prices", {})))
+        self._write_prices(config)
         settings = config.get("settings", {})
-        ours: Json = {"policies": "teams", "prices": ["prices.toml"], "data": "data", "backends": {}}
+        ours: Json = {"policies": "teams", "prices": ["prices.toml"], "data": "data"}
         ours |= {SETTINGS.get(name, name): value for name, value in settings.items()
                  if name not in BACKEND_SETTINGS and name not in ELSEWHERE and value is not None}  # fmt: skip
         most = max((len(route["backends"]) for route in config.get("routes", ())), default=1)
         ours["max_attempts"] = max(1, min(most, 5)) if settings.get("fallback") else 1
-        for backend in config["backends"]:
-            name, fields = self._backend(backend, config)
-            ours["backends"][name] = fields
+        backends = [self._backend(backend, config) for backend in config["backends"]]
         known = {"prices", "backends", "routes", "teams", "aliases", "admin_keys", "settings"}
         ours |= {name: value for name, value in config.items() if name not in known}
-        (self.folder / "tollway.yaml").write_text(json.dumps(ours, indent=1))
+        twice = ", ".join(f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in backends)    # a name may stand there twice
+        (self.folder / "tollway.yaml").write_text(f'{json.dumps(ours, indent=1)[:-2]},\n "backends": {{{twice}}}\n}}')
         self._write_teams(config)
 
     def _backend(self, backend: Json, config: Json) -> tuple[str, Json]:
@@ -191,11 +191,18 @@ class Adapter:
         known = {"name", "protocol", "class", "credential", "models", "base_url", "supports_cache_ttl", "max_tool_name"}
         return name, fields | {key: value for key, value in backend.items() if key not in known}
 
+    def _write_prices(self, config: Json) -> None:
+        (self.folder / "prices.toml").write_text(_prices(config.get("prices", {})))
+
     def _write_teams(self, config: Json) -> None:
+        ids: list[str] = []
         for team in config["teams"]:
-            (self.folder / "teams" / f"{team['id']}.yaml").write_text(json.dumps(_policy(team, config), indent=1))
+            file = f"{team['id']}.yaml".replace("/", "_") if team["id"] not in ids else f"again-{len(ids)}.yaml"
+            ids.append(team["id"])
+            (self.folder / "teams" / file).write_text(json.dumps(_policy(team, config), indent=1))
 
     def reload(self, config: Json) -> None:
+        self._write_prices(config)
         self._write_teams(config)
         time.sleep(2.0)
 
@@ -320,6 +327,21 @@ class Forking(Adapter):
     fork = True
 
 
+def _refuse_what_we_cannot_say(config: Json) -> None:
+    """Our keys are made, never typed, and lanes are found, not routed to: neither mistake can be made in our files."""
+    owners: dict[str, str] = {}
+    for team in config["teams"]:
+        for key in team.get("keys", ()):
+            text = key if isinstance(key, str) else key["key"]
+            if owners.setdefault(text, team["id"]) != team["id"]:
+                raise StartFailed(f"teams: a key of {team['id']} is a key of {owners[text]} too")
+    backends = [backend["name"] for backend in config["backends"]]
+    for place, route in enumerate(config.get("routes", ())):
+        for name in route["backends"]:
+            if name not in backends:
+                raise StartFailed(f"routes[{place}].backends: no backend is called {name}")
+
+
 def _policy(team: Json, config: Json) -> Json:
     """A team's file. The order of a route's backends is the order of their first guesses; waiting is made dear, so it holds.
     Where turns are to stay together only the cache counts, and figures are learnt only where the case wants it."""
@@ -374,7 +396,8 @@ def _rows(model: str, price: Json) -> Iterator[Json]:
 
 
 def _rates(price: Json) -> Json:
-    return {ours: price[theirs] for theirs, ours in RATES.items() if theirs in price}
+    """Words that are not known here travel on, to be refused."""
+    return {RATES.get(name, name): rate for name, rate in price.items() if name not in ("long_context", "service_tiers", "per_call")}
 
 
 def _brief(row: Json) -> Json:

@@ -93,6 +93,8 @@ def test_tool_policy_survives(choice: ToolChoice | None, single: bool | None, wi
     ({"user": "u1"}, {"metadata": {"user_id": "u1"}}), ({"extra": {"safety_identifier": "u2"}}, {"metadata": {"user_id": "u2"}}),
     ({"stop": ("a",), "temperature": 1.0}, {"stop_sequences": ["a"], "temperature": 1.0}),
     ({"response_schema": {"name": "x", "schema": {"b": 1, "a": 2}}}, {"output_config": {"format": {"type": "json_schema", "schema": {"b": 1, "a": 2}}}}),
+    ({"extra": {"metadata": {"app": "x"}}}, {}),
+    ({"tools": (Tool(name="t", description=None, parameters={"properties": {"a": {}}}),)}, {"tools": [{"name": "t", "input_schema": {"type": "object", "properties": {"a": {}}}}]}),
     ({"max_output_tokens": None}, {"max_tokens": anthropic_request.DEFAULT_MAX_TOKENS}),
 ])
 def test_fields_with_a_counterpart(fields: dict[str, Any], wire: dict[str, Any]) -> None:

@@ -170,8 +170,8 @@ def test_an_answer_that_is_no_json_object_is_malformed(client: str, raw: bytes) 
 
 @pytest.mark.parametrize(("messages", "why"), [
     pytest.param([{"role": "user"}], None, id="no content is no text"),
-    pytest.param(["hi"], "cannot be read", id="a message that is no object"),
-    pytest.param([{"role": "assistant", "tool_calls": [{}]}], "cannot be read", id="a call without anything"),
+    pytest.param(["hi"], "cannot be read: a field has a value of the wrong type", id="a message that is no object"),
+    pytest.param([{"role": "assistant", "tool_calls": [{}]}], "cannot be read: the field 'function' is missing", id="a call without anything"),
     pytest.param([{"role": "user", "content": [{"type": "text"}]}], "cannot be read", id="a text part without text"),
 ])
 def test_a_request_that_cannot_be_read_is_a_bad_request(messages: list[Any], why: str | None) -> None:
