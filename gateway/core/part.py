@@ -23,7 +23,7 @@ class Block(msgspec.Struct, eq=False, gc=False):
     said: bytes | None = None
     """Names what a message says."""
     inner: tuple[int, int] | None = None
-    """Of a message with a list of blocks: how many, and where in it the last but one ends."""
+    """Of a list of tools, or a message with a list of blocks: how many, and where in it the last but one ends."""
     content_fetches: bool | None = None
     """Whether its content names an address to fetch."""
     fetches: bool | None = None

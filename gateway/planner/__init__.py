@@ -19,23 +19,23 @@ from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest
 from gateway.planner.answers import Answers
-from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime
+from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime, with_lifetime
 from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
 from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
+from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
-from gateway.planner.reuse import Came, Chance, ReuseBook
+from gateway.planner.reuse import DOUBTS, PRIORS, Came, Chance, ReuseBook, Whose
 from gateway.planner.terms import Terms, has_a_habit, of_habit
-from gateway.planner.values import Asked, Asker, Backend, Planned, Sight, Stored, Warm
+from gateway.planner.values import SHARED, Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
 
 _log = logging.getLogger("tollway")
 _SLOW_S = 300.0
-_SHARED = frozenset({"tools", "head", "system"})
 _BYTES_PER_TOKEN = 4.0
 _LEARN_SHARE = 0.1
 _THEN = {**dict.fromkeys(("opening", "turn", "slow", "before", "before_turn", "before_slow"), "again"), "again": "often"}
@@ -67,8 +67,7 @@ class Planner:
         if rules is None or not page.keys:
             return None
         try:
-            client, app = _name_of(asker, backend.model), str(page.keys[0])
-            planned = self._plan(Asked(page, asker, backend, rules, now_us, first, client, app))
+            planned = self._plan(Asked(page, asker, backend, rules, now_us, first, _whose(page, asker, backend.model, rules)))
         except (BadRequest, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError) as error:
             _log.warning("no cache plan for a request: %s: %s", type(error).__name__, error)
             return None
@@ -154,11 +153,12 @@ class Planner:
         if laid is None:
             return base
         segments = self._segments(asked, laid)
+        terms = self._terms(asked, laid, rates, sight)
         if rules.lifetime_field:
             # of an opening most never comes again, and what stands behind something short-lived goes with it
             may = sight.under_way and (laid.held < 0 or laid.held_long)
-            return for_lifetime(laid, segments, rates if may else replace(rates, writes=rates.writes[:1]), base)
-        terms = self._terms(asked, laid, rates)
+            choice = terms.kept(for_lifetime(laid, segments, rates), self.bets) if may else terms.short
+            return with_lifetime(laid, choice, terms.entered(base, choice))
         base = alone = terms.entered(base)
         short = next(iter(rules.lives.values()))
         if rates.automatic_read is not None:
@@ -183,7 +183,7 @@ class Planner:
         marked = laid.tokens[laid.held] if laid.held >= 0 else 0
         return asked.page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
 
-    def _terms(self, asked: Asked, laid: Laid, rates: Rates) -> Terms:
+    def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""
         page, rules, read = asked.page, asked.rules, 0
         if has_a_habit(rules):
@@ -193,7 +193,8 @@ class Planner:
             if asked.first:
                 for key in page.keys[-1:] if rules.ends_are_marked else [place.key for place in laid.places]:
                     self.held.store(pool, key, asked.now_us, life_s)
-        return Terms(asked, laid, rates, of_habit(rules, rates, laid.tokens[-1], read if read >= rules.minimum_tokens else 0))
+        habit = of_habit(rules, rates, laid.tokens[-1], read if read >= rules.minimum_tokens else 0)
+        return Terms(asked, laid, rates, habit, sure(page, laid, sight))
 
     def _marked(
         self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight
@@ -207,7 +208,7 @@ class Planner:
         planned = at_marks(laid, choice, base)
         if asked.rules.silent and planned.stored:
             size = laid.tokens[-1] - (laid.tokens[-2] if len(laid.tokens) > 1 else 0)
-            chance = self.reuse.chance(sight.end_kind, asked.client, asked.app, size)
+            chance = self.reuse.chance(sight.end_kind, asked.whose, size)
             surer = laid.tokens[laid.held] if laid.held_long else 0
             planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
         return planned
@@ -234,7 +235,7 @@ class Planner:
             if inner:
                 self.reuse.came(inner, now_us)
             for place, size in zip(found, _sizes(tokens), strict=True):
-                self.reuse.wait_for(place.key, place.kind, asked.client, asked.app, size, now_us)
+                self.reuse.wait_for(place.key, place.kind, asked.whose, size, now_us)
         held = self._held_place(backend.pool, asked, found)
         if rules.writes_wait and len(self.cohorts):  # what a call is writing right now is waited for
             writing = [n for n, place in enumerate(found) if self.cohorts.writer(name_of(backend.pool, place.key))]
@@ -246,20 +247,20 @@ class Planner:
     def _segments(self, asked: Asked, laid: Laid) -> list[Segment]:
         lives, segments = list(asked.rules.lives.values()), []
         for place, size in zip(laid.places, _sizes(laid.tokens), strict=True):
-            now = then = self._odds(place.kind, asked.client, asked.app, size, lives)
+            now = then = self._odds(place.kind, asked.whose, size, lives)
             if place.kind in _THEN:
-                then = self._odds(_THEN[place.kind], asked.client, asked.app, size, lives)
+                then = self._odds(_THEN[place.kind], asked.whose, size, lives)
             # one lifetime for all: there is no part to doubt more
-            sure = place.kind in _SHARED or asked.rules.lifetime_field
-            segments.append(Segment(size, now, then, DOUBT_OF_SHARED if sure else DOUBT))
+            surer = place.kind in SHARED or asked.rules.lifetime_field
+            segments.append(Segment(size, now, then, DOUBT_OF_SHARED if surer else DOUBT))
         return segments
 
     def _ratio(self, backend: Backend) -> float:
         """Bytes a token."""
         return self._bytes_per_token.get(backend.model, _BYTES_PER_TOKEN)
 
-    def _odds(self, kind: str, client: tuple[str, ...], app: str, tokens: int, lives: Sequence[float]) -> Odds:
-        chance = self.reuse.chance(kind, client, app, tokens)
+    def _odds(self, kind: str, whose: Whose, tokens: int, lives: Sequence[float]) -> Odds:
+        chance = self.reuse.chance(kind, whose, tokens)
         return Odds(tuple([chance.within(life) for life in lives]), chance.ever)
 
     def _together(self, asked: Asked, base: Planned) -> Planned:
@@ -311,11 +312,17 @@ def _sizes(tokens: Sequence[int]) -> list[int]:
     return [end - before for before, end in zip([0, *tokens], tokens)]  # noqa: B905 - one more before than ends
 
 
+def _whose(page: Page, asker: Asker, model: str, rules: CacheRules) -> Whose:
+    """Where the provider stores nothing unasked, requests that say nothing for themselves are a client of their own."""
+    doubtful = not has_a_habit(rules) and not hopeful(page)
+    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), DOUBTS if doubtful else PRIORS)
+
+
 @lru_cache(4_096)
-def _name_of(asker: Asker, model: str) -> tuple[str, ...]:
+def _name_of(asker: Asker, model: str, kind: str) -> str:
     """A client in a name that may be told to other processes."""
     named = "\0".join((asker.domain, asker.client, model)).encode("utf-8", "replace")
-    return (blake2b(named, digest_size=8).hexdigest(),)
+    return blake2b(named, digest_size=8).hexdigest() + kind
 
 
 def _came_often(place: Place, came: Came) -> bool:

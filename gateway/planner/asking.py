@@ -106,12 +106,18 @@ def at_marks(laid: Laid, choice: Choice, base: Planned) -> Planned:
     )
 
 
-def for_lifetime(laid: Laid, segments: Sequence[Segment], rates: Rates, base: Planned) -> Planned:
-    """The provider stores everything; only for how long can be chosen, and the short time need not be said."""
-    rules = laid.rules
+def for_lifetime(laid: Laid, segments: Sequence[Segment], rates: Rates) -> Choice:
+    """The provider stores everything; only for how long can be chosen."""
     fresh = [(each.tokens, to_go(each, rates).stored) for each in segments[laid.held + 1 :]]
     costs = [sum([tokens * cost[n] for tokens, cost in fresh]) for n in range(len(rates.writes))]
-    short, asked = next(iter(rules.lives)), list(rules.lives)[costs.index(min(costs))]
+    last = len(laid.places) - 1
+    return Choice(last, last if costs.index(min(costs)) else -1, min(costs))
+
+
+def with_lifetime(laid: Laid, choice: Choice, base: Planned) -> Planned:
+    """The choice in the request's field; the short time need not be said."""
+    rules = laid.rules
+    short, asked = next(iter(rules.lives)), list(rules.lives)[choice.last_long >= 0]
     base = replace(base, stored=laid.stored(rules.lives[asked]), held=laid.held_key)
     if asked == short or rules.lifetime_field is None:
         return base

@@ -8,14 +8,26 @@ which nothing can be known, is free. All figures are in tokens at the uncached i
 """
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.planner.values import Stake
 
 SHARE = 0.005
 """Of what the habit would have cost: what bets may lose."""
+
+
+class Limit(NamedTuple):
+    """Of an account: how many bets need no cover, and the share of what the habit would have cost that the others may lose;
+    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then."""
+
+    free: int
+    share: float = SHARE
+    share_learnt: float = SHARE
+    learnt_tokens: float = math.inf
 
 
 @dataclass(slots=True)
@@ -35,8 +47,9 @@ class _Account:
     def close(self, key: int) -> None:
         self.risk -= self.open.pop(key)[1]
 
-    def room(self) -> float:
-        return SHARE * self.spent + self.free - self.lost - self.risk
+    def room(self, limit: Limit) -> float:
+        share = limit.share if self.spent < limit.learnt_tokens else limit.share_learnt
+        return share * self.spent + self.free - self.lost - self.risk
 
 
 Added = tuple[str, float, float, float, float]
@@ -62,13 +75,13 @@ class Bets:
             for key in [key for key in keys if key in account.open]:
                 account.close(key)
 
-    def covers(self, name: str, most_lost: float, free: int) -> bool:
-        """Whether a bet may be placed with which its call can lose so much; `free`: bets that need no cover."""
+    def covers(self, name: str, most_lost: float, limit: Limit, *, free: bool = True) -> bool:
+        """Whether a bet may be placed with which its call can lose so much; `free`: one that needs no cover will do."""
         account = self._account(name)
-        lacking = max(most_lost, 0.0) - account.room()
+        lacking = max(most_lost, 0.0) - account.room(limit)
         if lacking <= 0:
             return True
-        if account.placed >= free:
+        if not free or account.placed >= limit.free:
             return False
         self._add(name, 0.0, 0.0, lacking, 1.0)
         return True

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
 """Ends of the classes of waiting time; each lifetime of a cache is one of them."""
@@ -22,6 +23,7 @@ _SURELY = {
 }  # fmt: skip
 """By kind (`places.py`): what a client's prefixes are taken for until it is known better."""
 _PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 4.0
+_DOUBTFULLY = 0.05
 _SIZES = tuple(str(bits // 2) for bits in range(64))
 """Classes of size, each four times the one before: what is long tends to come again more, or less, than what is short."""
 _MOST_SEEN = 512.0
@@ -56,6 +58,16 @@ class Chance:
 PRIORS: Mapping[str, Chance] = {
     kind: Chance(tuple(surely * soon for soon in _SOON)) for kind, surely in _SURELY.items()
 }
+DOUBTS: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_DOUBTFULLY * soon for soon in _SOON)))
+"""A prior below every break-even: first it has to be seen that anything comes again."""
+
+
+class Whose(NamedTuple):
+    """Whose experience counts, and what is thought before there is any."""
+
+    client: str
+    app: str
+    prior: Mapping[str, Chance] = PRIORS
 
 
 class Reuse:
@@ -142,10 +154,10 @@ class ReuseBook:
         self.fresh: dict[int, Event] | None = None
         self._told = 0
 
-    def chance(self, kind: str, client: tuple[str, ...], app: str, tokens: int) -> Chance:
+    def chance(self, kind: str, whose: Whose, tokens: int) -> Chance:
         """For the last `tokens` of a prefix of this kind, now."""
-        of_client, of_size, of_app = self._levels(kind, client, app, tokens)
-        known = of_size.chance(of_client.chance(PRIORS[kind], _PRIOR_WEIGHT), _CLIENT_WEIGHT)
+        of_client, of_size, of_app = self._levels(kind, whose.client, whose.app, tokens)
+        known = of_size.chance(of_client.chance(whose.prior[kind], _PRIOR_WEIGHT), _CLIENT_WEIGHT)
         return of_app.chance(known, _CLIENT_WEIGHT)
 
     def came(self, keys: Sequence[int], now_us: int) -> Came:
@@ -158,28 +170,28 @@ class ReuseBook:
                 continue
             known = waiting[key]
             self._arrived(key)
-            self._tell(key, "", (), "", 0, now_us)
+            self._tell(key, "", "", "", 0, now_us)
             deepest, waited_s, kinds[key] = index, (now_us - known.since_us) / 1e6, known.kind
         return Came(deepest, waited_s, kinds)
 
-    def wait_for(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
+    def wait_for(self, key: int, kind: str, whose: Whose, tokens: int, now_us: int) -> None:
         """From now on this prefix may come again; `tokens` are those that it has more than the place before it."""
-        self._tell(key, kind, client, app, tokens, now_us)
-        self._wait(key, kind, client, app, tokens, now_us)
+        self._tell(key, kind, whose.client, whose.app, tokens, now_us)
+        self._wait(_Waiting(now_us, kind, self._levels(kind, whose.client, whose.app, tokens)), key)
 
     def take(self, pairs: Iterable[tuple[int, Event]]) -> None:
         """What other processes were asked for, and what they wait for since."""
         for _, (key, kind, client, app, tokens, at_us) in pairs:
             self._grow_old(at_us)
             if kind in PRIORS:
-                self._wait(key, kind, (client,), app, tokens, at_us)
+                self._wait(_Waiting(at_us, kind, self._levels(kind, client, app, tokens)), key)
             elif key in self._waiting:
                 self._arrived(key)
 
-    def _tell(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
+    def _tell(self, *event: *Event) -> None:
         if self.fresh is not None:
             self._told += 1
-            self.fresh[self._told] = (key, kind, "\0".join(client), app, tokens, now_us)
+            self.fresh[self._told] = event
 
     def _arrived(self, key: int) -> None:
         known = self._waiting.pop(key)
@@ -187,22 +199,21 @@ class ReuseBook:
             reuse.move(known.place, None)
             reuse.add(min(known.place, _ENDLESS - 1))
 
-    def _wait(self, key: int, kind: str, client: tuple[str, ...], app: str, tokens: int, now_us: int) -> None:
-        known = _Waiting(now_us, kind, self._levels(kind, client, app, tokens))
+    def _wait(self, known: _Waiting, key: int) -> None:
         old = self._waiting.pop(key, None)
         if old is not None:
             self._drop(old)
         self._waiting[key] = known
         for reuse in known.levels:
             reuse.waiting[0] += 1
-        self._ages[0].append((now_us, key))
+        self._ages[0].append((known.since_us, key))
         if len(self._waiting) > self._most_prefixes:
             self._drop(self._waiting.popitem(last=False)[1])
 
-    def _levels(self, kind: str, client: tuple[str, ...], app: str, tokens: int) -> tuple[Reuse, Reuse, Reuse]:
+    def _levels(self, kind: str, client: str, app: str, tokens: int) -> tuple[Reuse, Reuse, Reuse]:
         """What is known of the kind at the client, of pieces of about that size there, and of those at the app."""
-        of_client, size = (kind, *client), _SIZES[tokens.bit_length()]
-        return self._kind(of_client), self._kind((*of_client, size)), self._kind((*of_client, size, app))
+        size = _SIZES[tokens.bit_length()]
+        return self._kind((kind, client)), self._kind((kind, client, size)), self._kind((kind, client, size, app))
 
     def _kind(self, name: tuple[str, ...]) -> Reuse:
         reuse = self._kinds.get(name)

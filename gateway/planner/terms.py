@@ -1,8 +1,7 @@
 """What a plan costs against the provider's own habit, what it may lose, and how much of it its account (`bets.py`) covers.
 
 The habit is what the provider does unasked: store each prompt's end (OpenAI 5.6), or all of it in a cache of its own (Qwen).
-Where it stores nothing, plans are not limited: there is next to nothing to lose and nearly everything to win. Figures are in
-tokens at the uncached input price.
+Where it stores nothing (Anthropic) each call costs its tokens by habit. Figures are in tokens at the uncached input price.
 """
 from __future__ import annotations
 
@@ -12,49 +11,80 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gateway.planner.asking import Laid
-from gateway.planner.bets import Bets
+from gateway.planner.bets import Bets, Limit
 from gateway.planner.caches import CacheRules
 from gateway.planner.choice import Choice, Rates
 from gateway.planner.values import Asked, Planned, Stake
 
-_FREE = 1
-"""Writes that need no cover, once per account. One that is left out always needs cover: OpenAI's habit is a good start."""
+_AUTOMATIC, _LEFT_OUT = Limit(free=1), Limit(free=0)
+"""Of writes beside an automatic cache; and of writes left out: OpenAI's habit is a good start."""
+_UNSTORED = Limit(free=3, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
+"""Where nothing is stored unasked: a write risks a quarter to win nine tenths. Free are only those of which the request itself
+says that it comes again."""
+_KEPT = _UNSTORED._replace(free=1)
+"""Of long lifetimes where everything is stored anyway."""
 _WRONG = 3.0
 """So many times as often as it is thought may come again what was left out."""
 
 
 class Terms(NamedTuple):
-    """One attempt with a client's account. `habit`: what it would cost without plans."""
+    """One attempt with a client's account. `habit`: what it would cost without plans; `sure`: the last place up to which there
+    is reason to think that it comes again, -1: none."""
 
     asked: Asked
     laid: Laid
     rates: Rates
     habit: float
+    sure: int
 
     @property
     def limited(self) -> bool:
         """Whether there is an account: a client's own marks are its own bets."""
-        return has_a_habit(self.asked.rules) and not self.laid.own.parts
+        return not self.laid.own.parts
 
     def covered(self, best: Choice, bets: Bets, again: float, *, under_way: bool) -> Choice:
         """The choice, or as much of it as its account covers. `again`: the chance that the end comes again in time."""
-        laid, rules, account = self.laid, self.asked.rules, self.asked.client[0]
+        laid, rules, account = self.laid, self.asked.rules, self.asked.whose.client
         automatic, now_us = rules.automatic_read, self.asked.now_us
         if not self.limited or (under_way and automatic):
             return best  # what was begun with marks is not in the automatic cache
+        if not has_a_habit(rules):
+            return self._affordable(best, bets)
         bets.came(account, self.asked.page.keys, now_us)
         safe = Choice(len(laid.places) - 1 if rules.ends_are_marked else -1, -1, 0.0)
         unplanned = self.habit if automatic else self._cost(safe)
-        free = _FREE if automatic else 0
+        limit = _AUTOMATIC if automatic else _LEFT_OUT
         for choice in (best, replace(best, last_long=-1)):
             later = self._missed(choice) * min(1.0, _WRONG * again)
             if not later and self._cost(choice) <= unplanned:
                 return choice
-            if bets.covers(account, self._cost(choice) + later - self.habit, free):
+            if bets.covers(account, self._cost(choice) + later - self.habit, limit):
                 if later and self.asked.first:
                     bets.open(account, self.asked.page.keys[-1], later, now_us + int(next(iter(rules.lives.values())) * 1e6))
                 return choice
         return safe
+
+    def _affordable(self, best: Choice, bets: Bets) -> Choice:
+        """As much of it as is covered, the beginning first: what stands there is the likeliest to come again."""
+        account, held = self.asked.whose.client, self.laid.held
+        for choice in (best, *[Choice(last, -1, 0.0) for last in range(best.last, held, -1)]):
+            if bets.covers(account, self._cost(choice) - self.habit, _UNSTORED, free=False):
+                return choice
+        choice = replace(best, last=min(best.last, self.sure), last_long=min(best.last_long, self.sure))
+        if choice.last > held and bets.covers(account, self._cost(choice) - self.habit, _UNSTORED):
+            return choice
+        return Choice(-1, -1, 0.0)
+
+    @property
+    def short(self) -> Choice:
+        """All of it for the short lifetime."""
+        return Choice(len(self.laid.places) - 1, -1, 0.0)
+
+    def kept(self, best: Choice, bets: Bets) -> Choice:
+        """Whether all of it may be stored for long, where the provider stores it anyway."""
+        most_lost, free = self._cost(best) - self.habit, self.sure == best.last
+        covered = not self.limited or bets.covers(self.asked.whose.client, most_lost, _KEPT, free=free)
+        return best if covered else self.short
 
     def entered(self, base: Planned, choice: Choice | None = None) -> Planned:
         """With the entry for the account; None: as the provider does it. Later attempts are not counted again."""
@@ -64,7 +94,7 @@ class Terms(NamedTuple):
         read = rates.automatic_read if choice is None and rates.automatic_read is not None else rates.read
         cost = self.habit if choice is None else self._cost(choice)
         writes = dict(zip(self.asked.rules.lives, rates.writes, strict=False))
-        return replace(base, stake=Stake(self.asked.client[0], self.laid.tokens[-1], self.habit, cost, read, writes))
+        return replace(base, stake=Stake(self.asked.whose.client, self.laid.tokens[-1], self.habit, cost, read, writes))
 
     def _cost(self, choice: Choice) -> float:
         """Of this call, so planned."""
@@ -82,13 +112,15 @@ class Terms(NamedTuple):
 
 def has_a_habit(rules: CacheRules) -> bool:
     """Whether the provider stores something unasked."""
-    return rules.ends_are_marked or rules.automatic_read
+    return rules.ends_are_marked or rules.automatic_read or rules.lifetime_field is not None
 
 
 def of_habit(rules: CacheRules, rates: Rates, total: int, read: int) -> float:
     """What a call costs without a plan, `read` tokens being in the cache then."""
     if rates.automatic_read is not None:
         return total - read * (1.0 - rates.automatic_read)
+    if not has_a_habit(rules):
+        return total
     return read * rates.read + (total - read) * (rates.writes[0] if total >= rules.minimum_tokens else 1.0)
 
 

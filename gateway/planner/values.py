@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.planner.caches import CacheRules
 from gateway.planner.places import Page
-from gateway.planner.reuse import Came, Chance
+from gateway.planner.reuse import Came, Chance, Whose
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,12 @@ class Backend:
     pool: str
 
 
+SHARED = frozenset({"tools", "head", "system"})
+"""Kinds of places that many conversations have in common."""
+
+
 class Asked(NamedTuple):
-    """One attempt. `first`: the call's first, from which reuse is learnt; `client`, `app`: whose experience counts."""
+    """One attempt. `first`: the call's first, from which reuse is learnt; `whose` experience counts."""
 
     page: Page
     asker: Asker
@@ -39,8 +43,7 @@ class Asked(NamedTuple):
     rules: CacheRules
     now_us: int
     first: bool
-    client: tuple[str, ...]
-    app: str
+    whose: Whose
 
 
 class Sight(NamedTuple):

@@ -4,10 +4,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.planner.bets import SHARE, Bets
+from gateway.planner.bets import SHARE, Bets, Limit
 from gateway.planner.values import Stake
 
 HALF_HOUR_US = 1_800_000_000
+NONE = Limit(0)
 
 
 def stake(habit: float, planned: float, tokens: int = 1_000) -> Stake:
@@ -20,7 +21,7 @@ def test_writes_lose_no_more_than_their_share_and_the_free_bets(free: int, calls
     bets, spent, lost, most_free = Bets(), 0.0, 0.0, list[float]()
     for number, (tokens, premium, wins) in enumerate(calls):
         cost = premium * tokens
-        placed = bets.covers("app", cost, free)
+        placed = bets.covers("app", cost, Limit(free))
         if placed and cost > SHARE * spent - lost + sum(most_free):
             most_free.append(cost)
         change = cost if placed and number % 2 else -wins * tokens if wins > 0.9 else cost * placed
@@ -40,7 +41,7 @@ def test_what_is_left_out_is_covered_until_it_is_decided(calls: list[tuple[float
         bets.came("app", back, now_us)
         missed = sum(open_[key][1] for key in back)
         open_ = {key: each for key, each in open_.items() if key not in back and each[0] > now_us}
-        placed = bets.covers("app", missed + 0.9 * tokens, 0)
+        placed = bets.covers("app", missed + 0.9 * tokens, Limit(0))
         if placed:
             bets.open("app", number, 1.15 * tokens, now_us + HALF_HOUR_US)
             open_[number] = (now_us + HALF_HOUR_US, 1.15 * tokens)
@@ -55,12 +56,12 @@ def test_an_entry_is_put_right_by_what_was_counted() -> None:
     bets = Bets()
     planned = stake(habit=2_000, planned=300, tokens=2_000)
     bets.enter(planned)
-    assert bets.covers("app", 1_700, 0)
+    assert bets.covers("app", 1_700, NONE)
     bets.settle(planned, 2_000, 0, {"5m": 1_000, "unknown": 1_000})
-    assert not bets.covers("app", 1, 0)
-    assert bets.covers("app", 500, 1)  # a free one
+    assert not bets.covers("app", 1, NONE)
+    assert bets.covers("app", 500, Limit(1))  # a free one
     bets.enter(stake(habit=1, planned=501))
-    assert not bets.covers("app", 1, 1)
+    assert not bets.covers("app", 1, Limit(1))
 
 
 def test_accounts_are_bounded_and_what_others_add_counts() -> None:
@@ -69,8 +70,19 @@ def test_accounts_are_bounded_and_what_others_add_counts() -> None:
     for _ in range(3):
         one.enter(stake(habit=1_000, planned=100))
     other.take(one.fresh.items())
-    assert other.covers("app", 2_700, 0)
-    assert not other.covers("app", 2_750, 0)
+    assert other.covers("app", 2_700, NONE)
+    assert not other.covers("app", 2_750, NONE)
     for name in ("b", "c"):
-        one.covers(name, 1.0, 0)
-    assert not one.covers("app", 2_700, 0)
+        one.covers(name, 1.0, NONE)
+    assert not one.covers("app", 2_700, NONE)
+
+
+def test_more_is_risked_once_much_is_known() -> None:
+    bets, limit = Bets(), Limit(0, share_learnt=0.05, learnt_tokens=10_000)
+    for tokens, covered in ((9_999, 50), (10_000, 500)):
+        bets.enter(stake(tokens, tokens))
+        assert bets.covers("app", covered - 1, limit) is True
+        bets = Bets()
+        bets.enter(stake(tokens, tokens))
+        assert bets.covers("app", covered + 1, limit) is False
+        assert bets.covers("app", covered + 1, limit._replace(free=1), free=False) is False

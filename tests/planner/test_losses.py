@@ -1,0 +1,83 @@
+"""What plans may lose against the untouched client, for any small file of sessions: few calls, short prompts, pauses, one-shots.
+
+The planner alone against the simulated caches (`benchmarks/prefix_alone.py`); the gateway around it changes nothing about it.
+"""
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.prefix import FAMILIES, prices_of, through, wire_body
+from benchmarks.prefix_alone import alone, untouched
+from benchmarks.prefix_traffic import Family, traffic
+from benchmarks.prefix_world import world
+from benchmarks.providers.rules import PROVIDERS
+from gateway.demo.sessions import Session
+
+PLAIN, GAPS, ONE_SHOT = (next(each for each in FAMILIES if each.name == name) for name in ("plain", "uneven gaps", "one-shot"))
+FREE_WRITES = 3
+
+
+def text(rng: Random, tokens: int) -> str:
+    return f"{rng.random():.17f} " * max(tokens // 5, 1)
+
+
+def tool(rng: Random, tokens: int) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": f"f{rng.randrange(99)}", "description": text(rng, tokens), "parameters": {"type": "object"}}}
+
+
+def file(rng: Random, tools: int) -> list[Session]:
+    """Sessions of one app: what they share, how long they are and how many, all by chance."""
+    size, first = rng.choice((100, 600, 2_000)), rng.choice((30, 300, 1_500, 6_000))
+    shared = [tool(rng, size) for _ in range(tools)]
+    system = text(rng, rng.choice((50, 800, 3_000, 7_000))) if rng.random() < 0.7 else ""
+    turns, sessions = rng.choice((1, 1, 2, 3, 5, 10)), list[Session]()
+    for number in range(rng.choice((1, 1, 2, 3, 5, 8))):
+        messages = [{"role": "system", "content": system}] if system else []
+        ends = []
+        for turn in range(rng.randrange(turns) + 1):
+            messages += [{"role": "assistant", "content": text(rng, 60)}] if turn else []
+            messages.append({"role": "user", "content": text(rng, first if not turn or rng.random() < 0.3 else first // 6)})
+            ends.append(len(messages))
+        sessions.append(Session(id=f"s{number}", tools=shared, messages=messages, turns=ends))
+    return sessions
+
+
+def costs(provider: str, family: Family, sessions: list[Session]) -> tuple[float, float, float]:
+    """Planned, untouched, and of the dearest call."""
+    at = PROVIDERS[provider]
+    timed = traffic(family, sessions, 4 if family is ONE_SHOT else 1)
+    bodies = [(one.at_s, wire_body(at, one.body, family)) for one in timed]
+    dearest = max(untouched(at, [body], prices_of(at)) for body in bodies)
+    return alone(at, bodies, prices_of(at)), untouched(at, bodies, prices_of(at)), dearest
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from(("anthropic", "bedrock")), st.sampled_from((PLAIN, GAPS, ONE_SHOT)), st.integers(0, 1))
+@example(4, "anthropic", GAPS, 0)
+@settings(max_examples=40, deadline=None)
+def test_what_is_no_agents_never_costs_a_hundredth_more(seed: int, provider: str, family: Family, tools: int) -> None:
+    """However few its calls are; a prompt that is very long has one write free of cover."""
+    planned, direct, dearest = costs(provider, family, file(Random(seed), tools))
+    free = 0.25 * dearest if dearest >= 16_000 else 0.0
+    assert planned <= 1.01 * direct + free
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from(("anthropic", "bedrock")), st.sampled_from((PLAIN, GAPS, ONE_SHOT)))
+@settings(max_examples=30, deadline=None)
+def test_agents_may_lose_some_first_writes(seed: int, provider: str, family: Family) -> None:
+    """Of a family of one or two calls nothing can be known; what is risked for the others is three writes, each for an hour at most."""
+    planned, direct, dearest = costs(provider, family, file(Random(seed), 4))
+    assert planned <= 1.01 * direct + FREE_WRITES * dearest
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai-5.6"])
+def test_the_gateway_costs_what_the_planner_does(provider: str) -> None:
+    at, sessions = PROVIDERS[provider], file(Random(12), 4)
+    timed = traffic(PLAIN, sessions)
+    with world({"normalize": {"level": "lossless", "hold_out": 0}}) as running:
+        whole = through(running, at, timed, prices_of(at), PLAIN, 0.0, {})
+    assert alone(at, [(one.at_s, wire_body(at, one.body, PLAIN)) for one in timed], prices_of(at)) == pytest.approx(whole, rel=0.01)
