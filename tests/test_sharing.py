@@ -45,15 +45,15 @@ def server() -> Iterator[Server]:
 
 async def opened(server: Server, org: str) -> Pair:
     known = Known()
-    link = Link(address(server.url), timeout_s=5.0)
+    link = Link(address(server.url), timeout_s=60.0)
     shared = Sharing(topics(known.index, known.planner, known.memory), RedisExchange(link, org), every_s=3_600)
     await shared.start()
-    await link.start(5.0)
+    await link.start(60.0)
     return known, shared
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(1_000):
+    for _ in range(3_000):
         if holds():
             return
         await asyncio.sleep(0.02)
@@ -194,11 +194,11 @@ async def test_what_one_sees_of_a_lane_the_other_hears(server: Server) -> None:
     """Through Redis, as it is said."""
     processes, shared = [Process(), Process()], []
     for process in processes:
-        link = Link(address(server.url), timeout_s=5.0)
+        link = Link(address(server.url), timeout_s=60.0)
         topic = Topic("lanes", LaneNews(process.fleet), tuple[str, News])  # type: ignore[arg-type]
         shared.append(Sharing([topic], RedisExchange(link, "lanes"), every_s=3_600))
         await shared[-1].start()
-        await link.start(5.0)
+        await link.start(60.0)
     processes[0].lane.cool("answered 429", 30.0)
     for each in shared:
         await each.turn()

@@ -58,7 +58,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     running = start(tmp_path_factory.mktemp("up") / "data")
     yield running
     running.process.send_signal(signal.SIGINT)
-    running.process.wait(60)
+    running.process.wait(240)
     running.process.stdout.close()  # type: ignore[union-attr]
 
 
@@ -72,7 +72,7 @@ def test_it_says_where_everything_is(up: Up) -> None:
     for name in ("admin", "demo"):
         assert up.key(name) in up.said
         assert (up.data / "keys" / name).stat().st_mode & 0o777 == 0o600
-    assert httpx.get(f"{up.dashboard}/_stcore/health").status_code == 200
+    assert httpx.get(f"{up.dashboard}/_stcore/health", timeout=240).status_code == 200
 
 
 def test_the_openai_sdk_works_unchanged(up: Up) -> None:
@@ -138,6 +138,7 @@ def test_the_policy_decides_the_lane_and_says_why(up: Up, wish: str) -> None:
     call = httpx.get(
         f"{up.url}/tollway/calls/{answer.headers['x-tollway-call']}",
         headers={"authorization": f"Bearer {up.key('demo')}"},
+        timeout=240,
     ).json()
     assert (call["class"], call["lane"]) == (wish, lane)
     assert call["attempts"][0]["served_tier"] == ("priority" if lane == "fast" else "default")
@@ -188,7 +189,7 @@ def test_nothing_is_left_running(tmp_path: Path, how: signal.Signals) -> None:
     children = psutil.Process(running.process.pid).children(recursive=True)
     assert len(children) >= 2
     os.kill(running.process.pid, how)
-    running.process.wait(60)
+    running.process.wait(240)
     running.process.stdout.close()  # type: ignore[union-attr]
     _, alive = psutil.wait_procs(children, timeout=120)
     assert not alive
@@ -201,9 +202,9 @@ def test_the_second_start_keeps_keys_and_ledger(tmp_path: Path) -> None:
         headers = {"authorization": f"Bearer {running.key('demo')}"}
         body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
         httpx.post(f"{running.url}/v1/chat/completions", headers=headers, json=body, timeout=240).raise_for_status()
-        total = httpx.get(f"{running.url}/tollway/usage", headers=headers).json()["total"]
+        total = httpx.get(f"{running.url}/tollway/usage", headers=headers, timeout=240).json()["total"]
         running.process.send_signal(signal.SIGINT)
-        running.process.wait(60)
+        running.process.wait(240)
         running.process.stdout.close()  # type: ignore[union-attr]
         assert total["calls"] == n
         assert (running.key("demo") in running.said) == (n == 1)

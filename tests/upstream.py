@@ -19,6 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+PATIENCE_S = 60.0
+"""How long a test waits for what must come: no busy machine reaches it, and what is broken ends by it."""
+
 
 class Gate:
     """A place in a script where the upstream waits until the test opens it."""
@@ -147,7 +150,7 @@ class Site:
             return whole({"error": {"message": "nothing scripted", "type": "server_error"}}, 500)
         return self._script.pop(0) if len(self._script) > 1 else self._script[0]
 
-    def wait_for(self, count: int, timeout_s: float = 10.0) -> Received:
+    def wait_for(self, count: int, timeout_s: float = PATIENCE_S) -> Received:
         """Blocks until that many requests have come; gives the latest."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.requests) >= count, timeout_s), f"{self.name}: {len(self.requests)} requests"
@@ -193,11 +196,11 @@ class Upstream:
 
         self._run(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def _run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
 
     def __enter__(self) -> Upstream:
         return self
@@ -218,6 +221,7 @@ class _Connection(asyncio.Protocol):
         self._request: Received | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()
+        self._head = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -273,8 +277,9 @@ class _Connection(asyncio.Protocol):
         with contextlib.suppress(_Over):
             for step in reply.before:
                 await self._step(request, step, framed=False)
-            if reply.framing != "raw":
-                self.transport.write(_head(reply))
+            self._head = b"" if reply.framing == "raw" else _head(reply)
+            if not (reply.steps and isinstance(reply.steps[0], bytes)):
+                self._write(b"")
             for step in reply.steps:
                 await self._step(request, step, framed=reply.framing == "chunked")
             request.answered.set()
@@ -287,7 +292,7 @@ class _Connection(asyncio.Protocol):
     async def _step(self, request: Received, step: Step, *, framed: bool) -> None:
         if isinstance(step, bytes):
             await self._can_write.wait()
-            self.transport.write(b"%x\r\n%s\r\n" % (len(step), step) if framed else step)
+            self._write(b"%x\r\n%s\r\n" % (len(step), step) if framed else step)
             request.steps_sent += 1
             await asyncio.sleep(0)
         elif isinstance(step, Pause):
@@ -307,6 +312,12 @@ class _Connection(asyncio.Protocol):
             raise _Over
 
 
+    def _write(self, data: bytes) -> None:
+        """A head goes with the first bytes behind it: however slow the machine is, no silence lies between them."""
+        data, self._head = self._head + data, b""
+        self.transport.write(data)
+
+
 class _Over(Exception):
     """The script ended the connection."""
 
@@ -320,7 +331,7 @@ def _head(reply: Reply) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def until(what: Callable[[], Any], name: str, timeout_s: float = 10.0) -> Any:
+def until(what: Callable[[], Any], name: str, timeout_s: float = PATIENCE_S) -> Any:
     """Blocks until `what()` is true and gives its value; fails with `name` if that takes too long."""
     end = time.monotonic() + timeout_s
     while not (value := what()):

@@ -1,12 +1,12 @@
 """`tollway policy explain`: what would be decided for a request, and why every other lane lost."""
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.table import Table
 
 from gateway.backends.fleet import Fleet
@@ -20,6 +20,7 @@ from router_policies import checks
 from router_policies.files import BadFile, PolicySet, load_folder
 from router_policies.policy import resolve_model
 from router_policies.presets import example_lanes
+from router_policies.problems import printable
 from router_policies.types import Ask, Lane
 
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -48,7 +49,8 @@ def explain(
     """
     ask = _asked(request, team, path, dict(_pair(one) for one in header), time.gmtime().tm_hour if hour is None else hour)
     settings = _settings(config)
-    policy = _load(policies or (settings.policies if settings else None)).for_team(team)
+    found = _load(policies or (settings.policies if settings else None))
+    policy = found.for_team(team)
     model = resolve_model(policy, ask.model).model
     lanes = example_lanes(model) if settings is None else _lanes(settings, path)
     decision, rows = checks.explain(policy, ask, lanes)
@@ -56,6 +58,8 @@ def explain(
         print_json({"class": decision.class_name, "reason": decision.reason, "lanes": [row._asdict() for row in rows]})
         return
     click.echo(decision.reason)
+    if team not in found.policies:
+        click.echo(f"There is no policy file of team {printable(team)}: the default policy decides.", err=True)
     if settings is None:
         click.echo("These are example lanes; --config tollway.yaml has yours.", err=True)
     table = Table("place", "lane", "cost", "wait s", "sum", "late", "says")
@@ -66,18 +70,33 @@ def explain(
     print_table(table)
 
 
+class _Body(msgspec.Struct):
+    """What a decision looks at, whichever API it is."""
+
+    model: str
+    stream: bool | None = None
+    tools: list[Any] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    service_tier: str | None = None
+
+    @property
+    def most(self) -> int | None:
+        return self.max_completion_tokens or self.max_output_tokens or self.max_tokens
+
+
 def _asked(request: Path, team: str, path: str, headers: dict[str, str], hour: int) -> Ask:
-    text = request.read_text(encoding="utf-8")
+    raw = request.read_bytes()
     try:
-        body = json.loads(text)
-        model = body["model"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.ClickException(f"{request}: is no request body with a model") from error
+        body = msgspec.convert(msgspec.json.decode(raw), _Body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise click.ClickException(f"{request}: is no request body with a model: {error}") from error
     return Ask(
-        team=team, model=model, path=path, headers=headers, client=headers.get("user-agent", ""),
-        stream=bool(body.get("stream")), has_tools=bool(body.get("tools")), prompt_bytes=len(text),
-        prompt_tokens=len(text) // _BYTES_PER_TOKEN, max_output_tokens=body.get("max_tokens"),
-        wished_class=headers.get("x-tollway-class"), wished_tier=body.get("service_tier"),
+        team=team, model=body.model, path=path, headers=headers, client=headers.get("user-agent", ""),
+        stream=bool(body.stream), has_tools=bool(body.tools), prompt_bytes=len(raw),
+        prompt_tokens=len(raw) // _BYTES_PER_TOKEN, max_output_tokens=body.most,
+        wished_class=headers.get("x-tollway-class"), wished_tier=body.service_tier,
         hour=hour,
     )  # fmt: skip
 

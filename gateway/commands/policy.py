@@ -36,7 +36,10 @@ def check(folder: Path, as_json: bool) -> None:
         for problem in problems:
             click.echo(str(problem), err=True)
         if not problems:
-            click.echo(f"{folder}: {_counted(load_folder(folder))}, all good")
+            found = load_folder(folder)
+            if not found.policies:
+                raise click.ClickException(f"{folder}: holds no policy file; each team has one, TEAM.yaml")
+            click.echo(f"{folder}: {_counted(found)}, all good")
     sys.exit(1 if problems else 0)
 
 

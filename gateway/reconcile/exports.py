@@ -67,6 +67,8 @@ def _pages(text: str) -> list[Mapping[str, Any]]:
             document, at = decoder.raw_decode(text, at)
         except ValueError as error:
             raise BadFile(f"is not JSON: {error}") from None
+        except RecursionError:
+            raise BadFile("is nested too deeply for a provider's export") from None
         found += document if isinstance(document, list) else [document]
     for page in found:
         if not isinstance(page, dict) or not isinstance(page.get("data"), list):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import ssl
 import subprocess
@@ -17,7 +18,7 @@ import uvloop
 from gateway.backends.http import Address, Answer, NoAnswer, Request, Stop
 from gateway.backends.wire import WireTransport
 from tests.build import free_port
-from tests.upstream import HANG, RESET, End, Gate, Pause, Reply, Site, Upstream, raw, until, whole
+from tests.upstream import HANG, PATIENCE_S, RESET, End, Gate, Pause, Reply, Site, Upstream, raw, until, whole
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -35,8 +36,8 @@ async def wire() -> AsyncIterator[WireTransport]:
     await asyncio.sleep(0)
 
 
-def request(site: Site, body: bytes = b"{}", stop: Stop | None = None, read_s: float | None = 5.0, url: str | None = None) -> Request:
-    return Request("POST", Address.of(url or f"{site.url}/x"), [(b"x-a", b"b")], body, 2.0, read_s, stop or Stop())
+def request(site: Site, body: bytes = b"{}", stop: Stop | None = None, read_s: float | None = PATIENCE_S, url: str | None = None) -> Request:
+    return Request("POST", Address.of(url or f"{site.url}/x"), [(b"x-a", b"b")], body, PATIENCE_S, read_s, stop or Stop())
 
 
 async def read(answer: Answer) -> bytes:
@@ -128,23 +129,25 @@ async def test_a_connection_closed_at_the_same_moment_is_dialled_again(wire: Wir
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_what_came_in_time_counts_though_the_loop_was_busy(site: Site, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """A connection, a head, a body: each was there long before the loop got to look at its clock."""
-    gate, limit_s = Gate(), 0.1
-    site.says(Reply(steps=(b"hello", gate, b"world"), framing="chunked"))
+    """A connection, a head, a body: each was there long before the loop got to look at its clock. One of a few tries must show
+    it: on a slow machine the server, which is in this process, may itself be late."""
+    limit_s = 0.1
 
     def busy(until_then: Callable[[], object]) -> None:
         until_then()
         time.sleep(3 * limit_s)
 
     def sent(steps: int) -> Callable[[], object]:
-        return lambda: until(lambda: site.requests and site.requests[0].steps_sent >= steps, f"{steps} steps")
+        return lambda: until(lambda: site.requests[-1].steps_sent >= steps, f"{steps} steps")
 
     async def work() -> bytes:
+        gate, seen = Gate(), len(site.requests)
+        site.says(Reply(steps=(b"hello", gate, b"world"), framing="chunked"))
         wire, loop, got = WireTransport(), asyncio.get_running_loop(), []
         loop.call_soon(busy, int)  # after the connection was asked for
         asked = Request("POST", Address.of(f"{site.url}/x"), [], b"{}", limit_s, limit_s, Stop())
         sending = asyncio.create_task(wire.send(asked))
-        await asyncio.to_thread(site.wait_for, 1)
+        await asyncio.to_thread(site.wait_for, seen + 1)
         loop.call_soon(busy, sent(1))
         answer = await sending
         answer.read_timeout_s = limit_s
@@ -153,8 +156,12 @@ def test_what_came_in_time_counts_though_the_loop_was_busy(site: Site, new_loop:
         await wire.aclose()
         return b"".join(got)
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(work()) == b"helloworld"
+    def in_time() -> bool:
+        with asyncio.Runner(loop_factory=new_loop) as runner, contextlib.suppress(httpx.TimeoutException):
+            return runner.run(work()) == b"helloworld"
+        return False
+
+    assert any(in_time() for _ in range(5))
 
 
 @pytest.mark.parametrize(("reply", "error"), [
@@ -171,7 +178,7 @@ async def test_a_head_that_does_not_come_is_an_error(wire: WireTransport, site: 
     """`NoAnswer` only where not a byte of an answer came."""
     site.says(reply)
     with pytest.raises(error) as caught:
-        await wire.send(request(site, read_s=0.4))
+        await wire.send(request(site, read_s=0.4 if error is httpx.ReadTimeout else PATIENCE_S))
     assert isinstance(caught.value, NoAnswer) is (error is NoAnswer)
 
 
@@ -183,7 +190,9 @@ async def test_a_head_that_does_not_come_is_an_error(wire: WireTransport, site: 
 async def test_a_body_that_breaks_off_is_an_error(wire: WireTransport, site: Site, steps: Any, error: type[Exception]) -> None:
     """What came before is given out first."""
     site.says(Reply(steps=(*steps, b"lo"), framing="chunked"))
-    answer = await wire.send(request(site, read_s=0.3))
+    answer = await wire.send(request(site))
+    if error is httpx.ReadTimeout:
+        answer.read_timeout_s = 0.3
     got: list[bytes] = []
     with pytest.raises(error):
         await answer.pump(lambda chunk: got.append(chunk) is None)
@@ -242,8 +251,8 @@ async def test_stop_while_waiting_for_the_head(wire: WireTransport, site: Site, 
     await asyncio.to_thread(site.wait_for, 1 + reused)
     stop.set()
     with pytest.raises(httpx.ReadError):
-        await asyncio.wait_for(waiting, 1)
-    assert await asyncio.to_thread(site.requests[-1].hung_up.wait, 2)
+        await asyncio.wait_for(waiting, PATIENCE_S / 2)
+    assert await asyncio.to_thread(site.requests[-1].hung_up.wait, PATIENCE_S / 2)
     assert len(site.requests) == 1 + reused
 
 
@@ -256,8 +265,8 @@ async def test_stop_while_reading(wire: WireTransport, site: Site) -> None:
     assert got == [b"hel"]
     stop.set()
     with pytest.raises(httpx.ReadError):
-        await asyncio.wait_for(answer.pump(lambda _: True), 1)
-    assert await asyncio.to_thread(site.requests[0].hung_up.wait, 2)
+        await asyncio.wait_for(answer.pump(lambda _: True), PATIENCE_S / 2)
+    assert await asyncio.to_thread(site.requests[0].hung_up.wait, PATIENCE_S / 2)
 
 
 async def test_stop_after_the_end_does_no_harm(wire: WireTransport, site: Site) -> None:
@@ -277,7 +286,7 @@ async def test_closing_half_way_drops_the_connection(wire: WireTransport, site: 
     site.says(Reply(steps=(b"hel", Gate()), framing="chunked"), whole({}))
     answer = await wire.send(request(site))
     await answer.aclose()
-    assert await asyncio.to_thread(site.requests[0].hung_up.wait, 2)
+    assert await asyncio.to_thread(site.requests[0].hung_up.wait, PATIENCE_S / 2)
     assert await ask(wire, site) == b"{}"
 
 

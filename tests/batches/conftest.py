@@ -12,7 +12,7 @@ import pytest
 from tests.batches.provider import Provider
 from tests.build import PLAIN, PRICES, Gateway
 from tests.ledger.conftest import postgres_url
-from tests.upstream import until
+from tests.upstream import PATIENCE_S, until
 
 __all__ = ["postgres_url"]
 BATCH_PRICES = PRICES.replace("rows = [", 'rows = [\n  {model = "m-*", tier = "batch", input = "1", cached = "0.25", output = "5"},\n  {model = "m-*", tier = "flex", input = "1", cached = "0.25", output = "5"},', 1)
@@ -21,7 +21,7 @@ QUEUE = {"collect_s": 0, "poll_s": 0.1, "max_calls": 50, "max_mib": 4}
 
 def config(provider: Provider, **more: Any) -> dict[str, Any]:
     """`live` has flex and standard lanes; `openai` and `claude` have a batch lane each, for models of their own."""
-    common = {"url": provider.url, "key": "env:PROVIDER_KEY", "provider": "test", "connect_timeout_ms": 20_000}
+    common = {"url": provider.url, "key": "env:PROVIDER_KEY", "provider": "test", "connect_timeout_ms": 60_000}
     batch = {"batch": {"offline": True}}
     return {
         "backends": {
@@ -84,7 +84,7 @@ def ended(gateway: Gateway, id: str) -> dict[str, Any]:
         found = look(gateway, id)
         return found if found["status"] in ("completed", "expired", "cancelled") else None
 
-    found: dict[str, Any] = until(over, f"batch {id} to end")
+    found: dict[str, Any] = until(over, f"batch {id} to end", 2 * PATIENCE_S)
     return found
 
 

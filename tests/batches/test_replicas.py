@@ -14,7 +14,7 @@ from tests.batches.conftest import BATCH_PRICES, QUEUE, config, create, ended, l
 from tests.batches.provider import Provider
 from tests.build import PLAIN, Gateway
 from tests.ledger.postgres import Postgres, binaries
-from tests.upstream import until
+from tests.upstream import PATIENCE_S, until
 
 CALLS = 24
 
@@ -76,7 +76,7 @@ async def test_one_process_has_the_turn_until_it_is_gone(kind: str, tmp_path: Pa
     assert not waiting.done()
     assert await first.held()
     await first.close()
-    await asyncio.wait_for(waiting, 20.0)
+    await asyncio.wait_for(waiting, PATIENCE_S)
     assert await second.held()
     await second.close()
 
@@ -94,12 +94,12 @@ def test_a_database_that_is_killed_costs_no_call(
         shared = config(provider, queue={**QUEUE, "store": "database", "at_once": 2}, database_url=server.url, key_pepper="env:PEPPER")
         with Gateway(tmp_path, shared, {"plain": PLAIN}, BATCH_PRICES) as gateway:
             made = create(gateway, [line(n, "m-live") for n in range(CALLS)])
-            until(lambda: len(provider.live) >= 3, "some calls", 60)
+            until(lambda: len(provider.live) >= 3, "some calls")
             server.kill()
             refused = gateway.ask("GET", f"/v1/batches/{made['id']}", gateway.key())
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_unavailable")
             server.start()
-            until(lambda: look(gateway, made["id"]).get("status") == "completed", "the batch to end", 60)
+            until(lambda: look(gateway, made["id"]).get("status") == "completed", "the batch to end", 2 * PATIENCE_S)
             over = look(gateway, made["id"])
             assert over["request_counts"] == {"total": CALLS, "completed": CALLS, "failed": 0}
             answered = [row["custom_id"] for row in rows(gateway, over["output_file_id"])]
@@ -127,6 +127,6 @@ def test_a_book_that_is_closed_lets_go_of_who_waits_for_it(postgres_url: str) ->
         until(lambda: book._rows(active)[0][0] == 1, "the statement to be under way")
         book.close()
         with pytest.raises(QueueAway):
-            waiting.result(20)
+            waiting.result(PATIENCE_S)
     with pytest.raises(QueueAway):
         book.batches("status = 'in_progress'")

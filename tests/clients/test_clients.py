@@ -38,7 +38,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arg
 def needs(module: str, python: str = PYTHON) -> None:
     """Skips if the interpreter has no such module."""
     look = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
-    if subprocess.run([python, "-c", look], check=False, capture_output=True, timeout=30).returncode:
+    if subprocess.run([python, "-c", look], check=False, capture_output=True, timeout=240).returncode:
         pytest.skip(f"{module} is not installed for {python}; see TOLLWAY_CLIENTS_PYTHON")
 
 
@@ -82,7 +82,7 @@ def script(dialect: str) -> list[Reply]:
 def run(argv: list[str], hop: Hop, process: Process, model: str, cwd: Path, **env: str) -> str:
     known = {"GATEWAY": hop.url, "KEY": process.key(), "MODEL": model, "HOME": str(cwd), "NO_PROXY": "*", "PYTHONUTF8": "1", **env}
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")}
-    done = subprocess.run(argv, env={**kept, **known}, cwd=cwd, capture_output=True, text=True, timeout=50, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(argv, env={**kept, **known}, cwd=cwd, capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -69,3 +69,27 @@ def test_what_cannot_be_explained_is_told(told, tmp_path, args, says):
     answer = told(*args)
     assert answer.exit_code != 0
     assert says in answer.output
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"", b"[1,2", b"{}", b'{"model": 5}', b'{"model": "m", "max_tokens": "x"}', b"[" * 200_000], ids=range(7))
+def test_a_request_that_is_none_is_told(told, tmp_path, body):
+    """In one line, whatever the file holds."""
+    (tmp_path / "r.json").write_bytes(body)
+    answer = told()
+    assert answer.exit_code == 1
+    assert answer.output.startswith("Error: r.json: is no request body with a model: ")
+
+
+def test_a_team_without_a_file_is_told(told):
+    """The default policy decides then, and it says so."""
+    answer = told("--policies", "teams", "--team", "b")
+    assert answer.exit_code == 0
+    assert "There is no policy file of team b: the default policy decides." in answer.output
+    assert "no policy file" not in told("--policies", "teams").output
+
+
+def test_a_folder_without_policies_is_not_all_good(told, tmp_path):
+    """A folder's name that is misspelt must not pass for checked."""
+    (tmp_path / "none").mkdir()
+    answer = CliRunner().invoke(main, ["policy", "check", "none"])
+    assert (answer.exit_code, "holds no policy file" in answer.output) == (1, True)

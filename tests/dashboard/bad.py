@@ -19,7 +19,7 @@ from dashboard import data
 from dashboard.app import PAGES
 from gateway.access.keys import digest, mint
 from gateway.ledger.tables import KEYS
-from tests.dashboard.browser import chromium, dashboard
+from tests.dashboard.browser import chromium, dashboard, settle
 from tests.dashboard.test_browser import upgrade
 from tests.dashboard.test_login import PEPPER, execute
 from tests.ledger.generate import entry, write
@@ -68,17 +68,17 @@ def _looked_at(
     page.on("request", lambda request: asked.append(request.url))
     query = given.get("query", "range=24h")
     page.goto(f"{address}/?{query}")
-    page.get_by_text("log in", exact=False).first.wait_for(timeout=30_000)
+    page.get_by_text("log in", exact=False).first.wait_for(timeout=120_000)
     if key is not None:
         page.get_by_role("textbox", name="Gateway key").fill(key)
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("heading", name="Overview", exact=True).wait_for(timeout=30_000)
+        page.get_by_role("heading", name="Overview", exact=True).wait_for(timeout=120_000)
     texts = [_settled(page)]
     if key is not None:
         for title in PAGES:
             began = time.monotonic()
             page.get_by_role("link", name=title).click()
-            page.get_by_role("heading", name=title, exact=True).wait_for(timeout=30_000)
+            page.get_by_role("heading", name=title, exact=True).wait_for(timeout=120_000)
             texts.append(_settled(page))
             took_ms = (time.monotonic() - began) * 1e3
             if took_ms > expect.get("within_ms", 30_000) and not (expect.get("or_message") and texts[-1].strip()):
@@ -101,8 +101,7 @@ def _looked_at(
 
 def _settled(page: Page) -> str:
     """All that the page says, tables included."""
-    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for(timeout=30_000)
-    page.wait_for_timeout(300)
+    settle(page)
     return page.inner_text("body") + "\n".join(page.locator("[role=gridcell]").all_text_contents())
 
 

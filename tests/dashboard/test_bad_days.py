@@ -15,7 +15,7 @@ from tests.dashboard.test_login import execute
 from tests.ledger.generate import entry, write
 from tests.ledger.postgres import Postgres, binaries
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 DAY_US = 86_400_000_000
 
 
@@ -31,7 +31,7 @@ def server() -> Iterator[Postgres]:
 
 
 def says(watched: Watched, text: str) -> None:
-    watched.page.get_by_text(text).first.wait_for(timeout=30_000)
+    watched.page.get_by_text(text).first.wait_for(timeout=120_000)
 
 
 def test_a_database_goes_away_and_comes_back(browser: Browser, server: Postgres) -> None:
@@ -45,12 +45,12 @@ def test_a_database_goes_away_and_comes_back(browser: Browser, server: Postgres)
         says(watched, "The database does not answer")
         for title in ("Health", "Caching", "Spend"):
             watched.page.get_by_role("link", name=title, exact=True).click()
-            watched.page.get_by_role("heading", name=title, exact=True).wait_for(timeout=30_000)
+            watched.page.get_by_role("heading", name=title, exact=True).wait_for(timeout=120_000)
             says(watched, "tries again every few seconds")
             assert watched.page.get_by_test_id("stException").count() == 0
         server.start()
         says(watched, "$1.23")
-        assert "does not answer" not in watched.main()
+        watched.page.get_by_text("does not answer").first.wait_for(state="detached")
         watched.page.close()
     assert watched.problems == []
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from click.testing import CliRunner, Result
 
 from gateway.core.money import nanos
 from gateway.demo import command
+from gateway.demo.progress import Shown
 from tests.build import Gateway
 from tests.demo.conftest import LIMIT, FakeEngine, session
-from tests.upstream import End, Reply, whole
+from tests.upstream import PATIENCE_S, End, Reply, whole
 
 Demo = Callable[..., Result]
 JSON = ("--json",)
@@ -109,13 +109,33 @@ def test_any_other_error_is_named_and_ends_its_session_only(demo: Demo, engine: 
     assert len(engine.calls) == 2 + 3 + 2 + 2
 
 
-def test_ctrl_c_ends_after_the_turns_under_way_with_the_bill_so_far(demo: Demo, engine: FakeEngine, up: Gateway) -> None:
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once the first Ctrl-C has been seen."""
+    event, say = threading.Event(), Shown.say
+
+    def tells(shown: Shown, text: str) -> None:
+        say(shown, text)
+        if "Ctrl-C again" in text:
+            event.set()
+
+    monkeypatch.setattr(Shown, "say", tells)
+    return event
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_ends_after_the_turns_under_way_with_the_bill_so_far(
+    demo: Demo, engine: FakeEngine, up: Gateway, seen: threading.Event
+) -> None:
     """Nothing is cut off, so the bill is still exact."""
 
     def third(number: int) -> Reply | None:
         if number == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.5)  # the signal is seen while this turn is still under way
+            interrupt()
+            assert seen.wait(PATIENCE_S)    # while this turn is still under way
         return None
 
     engine.instead = third
@@ -129,14 +149,14 @@ def test_ctrl_c_ends_after_the_turns_under_way_with_the_bill_so_far(demo: Demo, 
     assert keys_left(up) == []
 
 
-def test_a_second_ctrl_c_cuts_off(demo: Demo, engine: FakeEngine, up: Gateway) -> None:
+def test_a_second_ctrl_c_cuts_off(demo: Demo, engine: FakeEngine, up: Gateway, seen: threading.Event) -> None:
     """The ledger has an estimate then, so it is not held against the engine."""
 
     def hang(number: int) -> Reply | None:
         if number < 3:
             return None
-        for after_s in (0.0, 0.3):
-            threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupt()
+        threading.Thread(target=lambda: seen.wait(PATIENCE_S) and interrupt()).start()
         return Reply(before=(End.HANG,))
 
     engine.instead = hang
@@ -157,19 +177,19 @@ def test_tokens_that_the_ledger_does_not_have_are_found(demo: Demo, engine: Fake
     assert "checks: FAILED: ledger and engine's own counters differ" in run.stdout
 
 
-def test_calls_of_others_do_not_disturb_the_comparison(demo: Demo, engine: FakeEngine, up: Gateway) -> None:
+def test_calls_of_others_do_not_disturb_the_comparison(demo: Demo, up: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are in the ledger and in the engine's counters, and not in the bill."""
     body = {"model": "smollm2-135m-instruct", "max_tokens": 8, "stream": False, "messages": [{"role": "user", "content": "hello"}]}
-    others = threading.Thread(target=up.chat, args=(body, "demo"))
+    others, tell = list[int](), Shown.tell
 
-    def second(number: int) -> Reply | None:
-        if number == 2:
-            others.start()
-        return None
+    def tells(shown: Shown, *turn: Any) -> None:
+        if not others:
+            others.append(up.chat(body, "demo").status_code)
+        tell(shown, *turn)
 
-    engine.instead = second
+    monkeypatch.setattr(Shown, "tell", tells)
     told = json.loads((run := demo(session("o", 4), args=JSON)).stdout)
-    others.join()
+    assert others == [200]
     assert (run.exit_code, told["checks"][0]["ok"], told["bill"]["total"]["calls"]) == (0, True, 8)
 
 

@@ -107,7 +107,7 @@ def _broken(make: Callable[[random.Random], Made], read_usage: Callable[[Any], T
             yield f"{raw} -> {usage}"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
 def test_input_is_the_sum_of_its_classes(make: Callable[[random.Random], Made]) -> None:
     """125,000 payloads of each of eight shapes: uncached + read + written is the prompt, no token is lost or counted twice."""

@@ -1,6 +1,7 @@
 """Budgets and rate limits through whole gateways that share a Valkey: one budget, however many replicas, whatever dies."""
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_a_store_that_forgot_is_told_again(start: Start, server: Server, site: S
     for round, forget in enumerate((lambda: server.say("FLUSHALL"), lambda: (server.kill(), server.start()), lambda: server.say("FLUSHALL")), 1):
         assert process.chat(chat_body(site.model)).status_code == 200
         forget()
-        until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be answered", 5)
+        until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be answered")
         assert (budget(process)["spent_nanos"], budget(process)["held_nanos"]) == (2 * round * COST_NANOS, 0)
 
 
@@ -107,7 +108,7 @@ def test_while_the_store_is_away_the_mode_is_told(start: Start, server: Server, 
     assert any("Redis is away" in note for note in ready.json()["notes"])
     assert 'tollway_budget_mode{mode="closed"} 1.0' in process.ask("GET", "/metrics").text
     server.start()
-    until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be answered", 10)
+    until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be answered")
     assert 'tollway_budget_usd{budget="cap",figure="spent",team="plain"} 0.00032' in process.ask("GET", "/metrics").text
 
 
@@ -116,10 +117,11 @@ def test_rate_limits_are_shared_too(start: Start, site: Site) -> None:
     limits = {"limits": {"requests_per_minute": 30, "rates": [{"name": "big", "scope": "model", "models": ["m-b*"], "concurrent": 20}]}}
     first, second = start(limits), start(limits)
     site.says(whole(chat_answer()))
-    answers = [(first, second)[n % 2].chat(chat_body(site.model)) for n in range(12)]
+    began, answers = time.monotonic(), [(first, second)[n % 2].chat(chat_body(site.model)) for n in range(12)]
+    more = int((time.monotonic() - began) / 2.0) + 1    # thirty a minute are one every two seconds
     codes = [answer.status_code for answer in answers]
-    assert 4 <= codes.count(200) <= 8
-    slow = next(answer for answer in answers if answer.status_code == 429)
+    assert 4 <= codes.count(200) <= 7 + more
+    slow = until(lambda: found if (found := first.chat(chat_body(site.model))).status_code == 429 else None, "a refusal")
     assert int(slow.headers["retry-after"]) >= 1
     assert slow.json()["error"]["code"] == "rate_limit_exceeded"
     assert "may start 30 calls a minute" in slow.json()["error"]["message"]
@@ -203,8 +205,7 @@ def test_a_run_that_spends_too_fast_is_slowed_down(start: Start, site: Site) -> 
     process = start({"limits": {"max_choices": 2, "rates": [{"name": "runs", "scope": "run", "usd_per_minute": 0.0003}]}})
     body, mine = chat_body(site.model, max_tokens=50), {"x-tollway-run": "circles"}
     assert [process.chat(body, headers=mine).status_code for _ in range(2)] == [200, 200]
-    until(lambda: process.chat(body, headers=mine).status_code == 429, "the third to be refused")
-    refused = process.chat(body, headers=mine)
+    refused = until(lambda: found if (found := process.chat(body, headers=mine)).status_code == 429 else None, "a refusal")
     assert refused.json()["error"]["message"].startswith("team plain, run circles, may spend 0.0003 USD a minute")
     assert 0 < int(refused.headers["retry-after"]) <= 60
     assert process.chat(body, headers={"x-tollway-run": "other"}).status_code == 200

@@ -40,6 +40,7 @@ def busy(upstream: Upstream, store: Server, tmp_path_factory: pytest.TempPathFac
     }  # fmt: skip
     budget = {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 100}]}
     with Process(folder, config, {"alpha": budget, "beta": budget}, env={"CANARY_KEY": SECRET}) as process:
+        until(lambda: process.ask("GET", "/readyz").json()["budgets"] == "normal", "the store to be open")
         for team, canary in PROMPTS.items():
             for script in (
                 whole(chat_answer(ANSWER)), stream(*chat_stream(ANSWER)), whole({"error": {"message": ECHO, "type": "x"}}, 500),

@@ -6,14 +6,13 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.build import PLAIN, Process, backend, chat_answer, chat_body, chat_stream
-from tests.upstream import Gate, Site, Upstream, stream, until, whole
+from tests.upstream import PATIENCE_S, Gate, Site, Upstream, stream, until, whole
 
 
 @pytest.fixture
@@ -55,19 +54,15 @@ def test_a_full_disk_stops_new_calls_and_nothing_else(small_disk: Path, tmp_path
         fill(ballast)
         spare.unlink()                              # and there is no room to make it again
         site.says(whole(chat_answer()))
-        until(lambda: process.chat(chat_body(site.model)).status_code == 503, "calls to be refused")
-        answer = process.chat(chat_body(site.model))
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "journal_full")
+        until(lambda: code(process, site) == "journal_full", "calls to be refused")
         ready = process.http.get(process.url + "/readyz")
         assert (ready.status_code, ready.json()["mode"]) == (503, "stop")
         gate.open()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         assert got == [b"".join(chat_stream())] * 5
         ballast.unlink()
-        freed = time.monotonic()
-        until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be taken again", 5)
-        assert time.monotonic() - freed < 5
+        until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be taken again")
         assert process.http.get(process.url + "/readyz").json()["mode"] == "normal"
         assert process.attempts(site)["ok"] >= 6
 
@@ -95,22 +90,28 @@ def test_a_disk_that_does_not_sync_gives_out_no_answer(tmp_path: Path, site: Sit
             first = process.chat(chat_body(site.model))
             assert (first.status_code, first.json()["error"]["code"]) == (503, "journal_unavailable")
             gate.open()
-            thread.join(10)
+            thread.join(PATIENCE_S)
             assert b"[DONE]" not in got[0]
             assert b'"error"' in got[0]
-            until(lambda: process.chat(chat_body(site.model)).json().get("error", {}).get("code") == "journal_full", "the stop")
+            until(lambda: code(process, site) == "journal_full", "the stop")
             ready = process.http.get(process.url + "/readyz")
             assert (ready.status_code, ready.json()["mode"]) == (503, "stop")
             assert "Input/output error" in ready.text
         finally:
             tracer.terminate()
-            tracer.wait(10)
+            tracer.wait(PATIENCE_S)
         until(lambda: process.chat(chat_body(site.model)).status_code == 200, "calls to be taken again")
         process.kill()
         process.start()
         rows = process.ask("GET", f"/tollway/usage?by=call_id&model={site.model}").json()["rows"]
         assert good <= {row["call_id"] for row in rows}
         assert all(row["attempts"] == 1 for row in rows)
+
+
+def code(process: Process, site: Site) -> str:
+    """What a call is refused with."""
+    answer = process.chat(chat_body(site.model))
+    return "" if answer.status_code == 200 else str(answer.json()["error"]["code"])
 
 
 def traced(pid: int) -> bool:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.build import PLAIN, Process, backend, chat_answer, chat_body, chat_stream
-from tests.upstream import Gate, Pause, Site, Upstream, stream, until, whole
+from tests.upstream import PATIENCE_S, Gate, Pause, Site, Upstream, stream, until, whole
 
 
 @pytest.fixture
@@ -30,9 +30,6 @@ def start(tmp_path: Path, site: Site) -> Iterator[Any]:
             return stack.enter_context(Process(tmp_path / name, config, {"plain": PLAIN}, workers=workers))
 
         yield begin
-
-
-pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize(("workers", "by"), [(1, "signal"), (1, "request"), (2, "request")])
@@ -54,16 +51,16 @@ def test_it_says_that_it_leaves_before_it_does(start: Any, site: Site, workers: 
         assert process.ask("POST", "/tollway/admin/drain", process.key()).status_code == 403
         assert process.ask("POST", "/tollway/admin/drain").status_code == 202
     with httpx.Client(trust_env=False, verify=False) as other:
-        until(lambda: other.get(process.url + "/readyz").status_code == 503, "not to be ready", 20)
+        until(lambda: other.get(process.url + "/readyz").status_code == 503, "not to be ready")
         assert other.get(process.url + "/healthz").status_code == 200
         answer = other.post(url, json=chat_body(site.model), headers=headers)
         assert answer.status_code == 200
         assert answer.headers["connection"] == "close"
     process.terminate()
-    until(lambda: not _listens(process), "the door to close", 20)
+    until(lambda: not _listens(process), "the door to close")
     assert open_stream.is_alive()
     gate.open()
-    open_stream.join(20)
+    open_stream.join(PATIENCE_S)
     assert got == [b"".join(chat_stream())]
     assert process.wait() == 0
 
@@ -73,14 +70,14 @@ def test_the_door_stays_open_for_its_time(start: Any) -> None:
     process = start(unready_s=1.0)
     asked = time.monotonic()
     process.terminate()
-    until(lambda: not _listens(process), "the door to close", 20)
+    until(lambda: not _listens(process), "the door to close")
     assert time.monotonic() - asked > 0.95
     assert process.wait() == 0
 
 
 def _listens(process: Process) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", process.port), 1).close()
+        socket.create_connection(("127.0.0.1", process.port), PATIENCE_S).close()
     except OSError:
         return False
     return True
@@ -92,16 +89,25 @@ class Balancer:
     def __init__(self, ports: list[int]) -> None:
         self.ports = ports
         self._ready = list(ports)
+        self._sent: dict[int, int] = {}
         self._next = 0
+        self._lock = threading.Lock()
         self._over = threading.Event()
         self._look_once()
         self._looking = threading.Thread(target=self._look, daemon=True)
         self._looking.start()
 
     def pick(self) -> int:
-        ready = self._ready
-        self._next += 1
-        return ready[self._next % len(ready)]
+        """Where the calling thread's next call goes."""
+        with self._lock:
+            self._next += 1
+            port = self._sent[threading.get_ident()] = self._ready[self._next % len(self._ready)]
+        return port
+
+    def sends_to(self, port: int) -> bool:
+        """Calls that are under way are counted in."""
+        with self._lock:
+            return port in self._ready or port in self._sent.values()
 
     def close(self) -> None:
         self._over.set()
@@ -112,11 +118,13 @@ class Balancer:
             self._look_once()
 
     def _look_once(self) -> None:
-        self._ready = [port for port in self.ports if self._is_ready(port)] or self._ready
+        ready = [port for port in self.ports if self._is_ready(port)]
+        with self._lock:
+            self._ready = ready or self._ready
 
     def _is_ready(self, port: int) -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=1, trust_env=False, verify=False).status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE_S, trust_env=False, verify=False).status_code == 200
         return False
 
 
@@ -126,13 +134,13 @@ def test_a_rolling_restart_fails_no_call(start: Any, site: Site) -> None:
     site.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))
     keys = {replica.port: replica.key() for replica in replicas}
     balancer, over = Balancer([replica.port for replica in replicas]), threading.Event()
-    good, bad, under_way = list[int](), list[str](), dict[int, int]()
+    good, bad = list[int](), list[str]()
 
     def load() -> None:
         while not over.is_set():
-            port = under_way[threading.get_ident()] = balancer.pick()
+            port = balancer.pick()
             try:
-                with httpx.Client(trust_env=False, verify=False, timeout=20) as client:
+                with httpx.Client(trust_env=False, verify=False, timeout=PATIENCE_S) as client:
                     answer = client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=chat_body(site.model, stream=True),
                                          headers={"authorization": f"Bearer {keys[port]}"})  # fmt: skip
                 whole_one = answer.status_code == 200 and answer.content.endswith(b"[DONE]\n\n")
@@ -145,19 +153,19 @@ def test_a_rolling_restart_fails_no_call(start: Any, site: Site) -> None:
         thread.start()
     for replica in replicas:
         seen = len(good)
-        until(lambda seen=seen: len(good) > seen + 12, "calls to be answered", 30)
+        until(lambda seen=seen: len(good) > seen + 12, "calls to be answered")
         old = replica.port
         replica.terminate()
-        until(lambda port=old: port not in balancer._ready and port not in under_way.values(), "the balancer to send elsewhere", 30)
+        until(lambda port=old: not balancer.sends_to(port), "the balancer to send elsewhere")
         replica.terminate()                     # no need to wait any longer: however slow this machine is, it has been noticed
-        assert replica.wait(20) == 0
+        assert replica.wait() == 0
         replica.start()
         keys[replica.port] = keys[old]
         balancer.ports = [each.port for each in replicas]
-        until(lambda port=replica.port: port in balancer._ready, "the replica to be back", 30)
+        until(lambda port=replica.port: port in balancer._ready, "the replica to be back")
     over.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     balancer.close()
     assert bad == []
     assert len(good) > 36

@@ -12,22 +12,26 @@ from typing import Any
 import pytest
 
 from tests.build import Gateway, chat_answer, chat_body, chat_chunk, chat_stream, chat_usage, messages_body, messages_stream
-from tests.upstream import HANG, Gate, Pause, Reply, Site, Upstream, stream, until, whole
+from tests.upstream import HANG, PATIENCE_S, Gate, Pause, Reply, Site, Upstream, stream, until, whole
 
 Fresh = Callable[[str], Site]
-SOON_S = 2.0
-"""Generous: the promise is 250 ms, the machine is shared."""
-PATIENCE_S = 30.0
-"""For a hundred calls at once, client, gateway and backend in one process."""
+SOON_S = 40.0
+"""Before anything else would stop the backend: its silence is borne for a minute. That it takes 250 ms is C8's to measure."""
 CASES = [
     pytest.param("openai", "/v1/chat/completions", chat_body, chat_stream()[:3], id="openai"),
     pytest.param("anthropic", "/v1/messages", messages_body, messages_stream()[:4], id="anthropic"),
 ]
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of a hundred calls at once is refused for having waited, however slow the machine is."""
+    monkeypatch.setattr("gateway.admission.MOST_WAIT_S", PATIENCE_S)
+
+
 def dial(gateway: Gateway, path: str, body: Any, team: str = "plain") -> socket.socket:
     """A raw connection with one request on it."""
-    sock = socket.create_connection(("127.0.0.1", gateway.port), 10)
+    sock = socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S)
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key(team)}\r\nContent-Type: application/json\r\n"
     sock.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(data) + data)
@@ -137,53 +141,61 @@ def test_a_client_that_stays_is_not_taken_for_gone(gateway: Gateway, openai: Sit
     assert only_attempt(gateway, openai)["status"] == "ok"
 
 
-async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstream, patient: Site) -> None:
+@pytest.mark.usefixtures("unhurried")
+async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstream, openai: Site) -> None:
     """No task, no connection, no lane slot stays behind, and each call is booked once; the lane serves on."""
     until(lambda: gateway.metric("tollway_calls_in_flight") == 0, "earlier calls to end")
     tasks = len(gateway.tasks())
-    patient.says(stream(*chat_stream()[:3], Gate()))
-    body = json.dumps(chat_body(patient.model, stream=True)).encode()
+    openai.says(stream(*chat_stream()[:3], Gate()))
+    body = json.dumps(chat_body(openai.model, stream=True)).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key()}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
 
     async def come_and_go(n: int) -> None:
+        """Reads nothing, the head, or the beginning of the answer; a gateway that cannot keep up is asked again."""
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-        writer.write(head + body)
-        if n % 4 == 1:
-            await asyncio.sleep(0.001 * n)
-        elif n % 4:
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
-            assert answer.startswith(b"HTTP/1.1 200 "), answer + await reader.read(2_000)
-            if n % 4 == 2:
-                await asyncio.wait_for(reader.readuntil(b"Hello"), PATIENCE_S)
-        if n % 2:
-            writer.transport.abort()
-        else:
-            writer.close()
+        try:
+            writer.write(head + body)
+            if n % 4 == 1:
+                await asyncio.sleep(0.001 * n)
+            elif n % 4:
+                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+                if answer.startswith(b"HTTP/1.1 503 "):
+                    assert b'"overloaded"' in await reader.readuntil(b"}}")
+                    return await come_and_go(n)
+                assert answer.startswith(b"HTTP/1.1 200 ")
+                if n % 4 == 2:
+                    await asyncio.wait_for(reader.readuntil(b"Hello"), PATIENCE_S)
+        finally:
+            if n % 2:
+                writer.transport.abort()
+            else:
+                writer.close()
 
     await asyncio.gather(*(come_and_go(n) for n in range(100)))
     await asyncio.to_thread(until, lambda: gateway.metric("tollway_calls_in_flight") == 0, "all calls to end", PATIENCE_S)
-    await asyncio.to_thread(until, lambda: all(r.hung_up.is_set() for r in patient.requests), "the backend to be told", PATIENCE_S)
-    booked = await asyncio.to_thread(gateway.attempts, patient)
-    assert len(patient.requests) <= booked.pop("client_gone") <= 100  # some left before the backend had read their request
+    await asyncio.to_thread(until, lambda: all(r.hung_up.is_set() for r in openai.requests), "the backend to be told", PATIENCE_S)
+    booked = await asyncio.to_thread(gateway.attempts, openai)
+    assert len(openai.requests) <= booked.pop("client_gone") <= 100  # some left before the backend had read their request
     assert booked == {}
     await asyncio.to_thread(until, lambda: len(gateway.tasks()) <= tasks + 1, "tasks to end")
     open_ports = {connection.transport.get_extra_info("peername")[1] for connection in list(upstream.connections)}
-    assert not open_ports & {request.port for request in patient.requests}
-    patient.says(stream(*chat_stream(), chat_usage()))
-    assert (await asyncio.to_thread(gateway.chat, chat_body(patient.model, stream=True))).status_code == 200
+    assert not open_ports & {request.port for request in openai.requests}
+    openai.says(stream(*chat_stream(), chat_usage()))
+    assert (await asyncio.to_thread(gateway.chat, chat_body(openai.model, stream=True))).status_code == 200
 
 
-async def test_many_streams_at_once_are_all_whole(gateway: Gateway, patient: Site) -> None:
+@pytest.mark.usefixtures("unhurried")
+async def test_many_streams_at_once_are_all_whole(gateway: Gateway, openai: Site) -> None:
     """A hundred at the same time, each byte for byte, each booked."""
-    patient.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))
-    body = chat_body(patient.model, stream=True, stream_options={"include_usage": True})
+    openai.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))
+    body = chat_body(openai.model, stream=True, stream_options={"include_usage": True})
     answers = await asyncio.gather(*(asyncio.to_thread(gateway.chat, body) for _ in range(100)))
-    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers if answer.status_code != 200][:3]
+    assert {answer.status_code for answer in answers} == {200}
     assert {answer.content for answer in answers} == {b"".join(chat_stream())}
-    assert await asyncio.to_thread(gateway.attempts, patient) == {"ok": 100}
+    assert await asyncio.to_thread(gateway.attempts, openai) == {"ok": 100}
 
 
 def test_a_client_that_reads_slowly_slows_the_backend(gateway: Gateway, openai: Site) -> None:

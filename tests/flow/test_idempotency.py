@@ -11,7 +11,7 @@ import pytest
 
 from gateway.idempotency import KEPT_BYTES
 from tests.build import PLAIN, Gateway, Process, backend, chat_answer, chat_body, chat_stream
-from tests.upstream import RESET, Gate, Site, Upstream, stream, until, whole
+from tests.upstream import PATIENCE_S, RESET, Gate, Site, Upstream, stream, until, whole
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_while_it_runs_the_second_is_told_to_wait(gate: Gateway, site: Site) -> 
     site.wait_for(1)
     assert code(send(gate, "slow")) == (409, "idempotency_in_progress", "true")
     gate_.open()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert send(gate, "slow").content == got[0].content
     assert len(site.requests) == 1
 

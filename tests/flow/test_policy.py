@@ -149,7 +149,7 @@ def test_an_edited_file_counts_within_seconds(upstream: Upstream, tmp_path: Path
         assert gateway.chat(chat_body(site.model)).headers["x-tollway-class"] == "batch"
         before = gateway.ask("GET", "/tollway/admin/policies").json()["in_force"]
         write_policy(tmp_path, "plain", "team: plain\nnormalize: off\ndefault_clas: agent\n")
-        notes = until(lambda: ready(gateway)["notes"], "the bad file to be noticed", 3)
+        notes = until(lambda: ready(gateway)["notes"], "the bad file to be noticed")
         assert "plain.yaml:3" in notes[0]
         assert "default_class" in notes[0]
         assert ready(gateway)["status"] == "ready"
@@ -157,10 +157,10 @@ def test_an_edited_file_counts_within_seconds(upstream: Upstream, tmp_path: Path
         assert gateway.metric("tollway_policy_problems") >= 1
         assert gateway.ask("GET", "/tollway/admin/policies").json()["in_force"] == before
         write_policy(tmp_path, "plain", "team: plain\nnormalize: off\ndefault_class: agent\n")
-        until(lambda: gateway.chat(chat_body(site.model)).headers["x-tollway-class"] == "agent", "the good file to apply", 3)
+        until(lambda: gateway.chat(chat_body(site.model)).headers["x-tollway-class"] == "agent", "the good file to apply")
         assert ready(gateway)["notes"] == []
         write_policy(tmp_path, "late", {**PLAIN, "models": {"allow": ["nothing"]}})
-        until(lambda: gateway.chat(chat_body(site.model), team="late").status_code == 403, "a new team's file", 3)
+        until(lambda: gateway.chat(chat_body(site.model), team="late").status_code == 403, "a new team's file")
 
 
 @pytest.mark.parametrize("text", ["team: plain\nbudg", "", "team: plain\nteam: plain\n", "- a\n", "team: [\n", "\x00", "team: other\n"])
@@ -171,7 +171,7 @@ def test_a_half_written_file_changes_nothing(upstream: Upstream, tmp_path: Path,
     policies = {"plain": {**PLAIN, "default_class": "batch"}, "other": PLAIN}
     with Gateway(tmp_path, {"backends": {"b": backend(site)}}, policies) as gateway:
         write_policy(tmp_path, "plain", text)
-        assert until(lambda: ready(gateway)["notes"], "the bad file to be noticed", 4)
+        assert until(lambda: ready(gateway)["notes"], "the bad file to be noticed")
         assert gateway.chat(chat_body(site.model)).headers["x-tollway-class"] == "batch"
 
 

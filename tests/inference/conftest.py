@@ -61,7 +61,7 @@ def server(model_path: Path) -> Iterator[str]:
     process, url = start_server()
     yield url
     process.send_signal(signal.SIGTERM)
-    code = process.wait(timeout=20)
+    code = process.wait(timeout=120)
     assert process.stdout is not None
     process.stdout.close()
     assert code in (0, -signal.SIGTERM)

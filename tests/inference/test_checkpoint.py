@@ -26,7 +26,7 @@ from tests.inference.tiny import run, tokenizer, tokens_of
 
 ORACLE = Path(__file__).with_name("oracle.py")
 KINDS = ("llama", "llama-tied-llama3-rope", "llama-linear-rope", "qwen2-bias", "qwen3-norms")
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def oracle(*arguments: object) -> None:

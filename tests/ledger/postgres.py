@@ -10,12 +10,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from tests.ports import hold_port
+from tests.upstream import PATIENCE_S
 
 
 def binaries() -> Path | None:
@@ -42,9 +44,8 @@ class Postgres:
         self._bin = bin_dir
         env = {**os.environ, "LC_ALL": "C", "TZ": "UTC", "HOME": str(self.dir)}
         self._call("initdb", "-D", data, "-U", "gw", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", env=env)
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = int(s.getsockname()[1])
+        self._held = hold_port()
+        self.port = int(self._held.getsockname()[1])
         quick = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off", "unix_socket_directories=")
         options = [x for option in (quick[-1:] if durable else quick) for x in ("-c", option)]
         self._command = [bin_dir / "postgres", "-D", data, "-p", str(self.port), "-h", "127.0.0.1", *options]
@@ -63,7 +64,7 @@ class Postgres:
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def freeze(self) -> None:
         """SIGSTOP: connections stay, nothing answers."""
@@ -91,13 +92,13 @@ class Postgres:
         return bin_dir
 
     def _wait(self, env: dict[str, str]) -> None:
-        for _ in range(600):
+        for _ in range(3_000):
             if self.process.poll() is not None:
                 raise RuntimeError((self.dir / "log").read_text())
             if self._call("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), env=env, check=False) == 0:
                 return
             time.sleep(0.02)
-        raise RuntimeError("PostgreSQL did not start in 12 s")
+        raise RuntimeError("PostgreSQL did not start in a minute")
 
     def _call(self, name: str, *args: str | Path, env: dict[str, str], check: bool = True) -> int:
         done = subprocess.run([self._bin / name, *args], check=check, capture_output=True, env=env, cwd="/", **self._as)
@@ -105,5 +106,6 @@ class Postgres:
 
     def stop(self) -> None:
         self.process.send_signal(2)     # SIGINT is PostgreSQL's fast shutdown
-        self.process.wait(15)
+        self.process.wait(PATIENCE_S)
+        self._held.close()
         shutil.rmtree(self.dir, ignore_errors=True)

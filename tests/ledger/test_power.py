@@ -18,7 +18,7 @@ from tests.ledger.generate import entry
 CALLS = int(os.environ.get("TOLLWAY_POWER_CALLS", 120))
 SECTOR = 512
 SMALL = Room(segment_bytes=1 << 16, reserve_bytes=1 << 17)
-pytestmark = pytest.mark.timeout(60 + CALLS)
+pytestmark = pytest.mark.timeout(300 + CALLS)
 
 
 class Disk:

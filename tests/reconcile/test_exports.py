@@ -96,7 +96,7 @@ def test_pages_may_stand_in_an_array(tmp_path: Path) -> None:
     (["day,model,class,tokens\n2026-10-01,m,output,5.5\n"], "line 2: tokens '5.5' is no whole number"),
     (["day,model,class,cost_usd\n2026-10-01,m,output,cheap\n"], "line 2: cost_usd 'cheap' is no number"),
     (["day,model,class,tokens\n"], "holds no usage"),
-    (["{"], "is not JSON"),
+    (["{"], "is not JSON"), (["[" * 100_000], "nested too deeply"),
     (['{"error": {}}'], "without a list `data`"),
     (['{"data": [{"id": "msg_1"}]}'], "is neither an OpenAI page"),
     ([openai_page(OPENAI_USAGE, has_more=True)], "says has_more"),

@@ -28,9 +28,9 @@ def test_it_matches_what_the_same_regular_expression_would(pattern, text):
 
 def test_no_pattern_can_take_long():
     """The pattern that costs a backtracking engine an age is done at once."""
-    start = time.perf_counter()
+    start = time.thread_time()
     assert not Glob("*a" * 100 + "b").matches("a" * 5_000)
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - start < 5
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^gpt", "[ab]", "a|b", "x{2}", "a\\d", "", "x" * 201])

@@ -44,9 +44,16 @@ def test_a_mix_is_dealt_out_by_conversation():
 @pytest.mark.parametrize(("text", "says"), [
     ("hello\n", ":1: is neither"), (AZURE + "x,1,2\n", ":4: ValueError"), (AZURE + "2023-11-16 18:17:03,,2\n", ":4: ValueError"),
     (MOONCAKE + '{"hash_ids": []}\n', ":2: KeyError"), (OURS + '{"at": 1}\n', ":3: unknown field 'at'"),
-    (OURS + '{"at_s": 1}\n', ":3: "), (OURS + "[1]\n", ":3: is not a JSON object"), (OURS + "{\n", ":3: is not a JSON object"), ("", ":1: is neither"),
+    (OURS + '{"at_s": 1}\n', ":3: prompt_tokens must be there"),
+    (OURS + '{"at_s": "x", "prompt_tokens": 1, "output_tokens": 1}\n', ":3: at_s must be there, a number"), (OURS + "[" * 100_000 + "\n", ":3: is not a JSON object"), (OURS + "[1]\n", ":3: is not a JSON object"), (OURS + "{\n", ":3: is not a JSON object"), ("", ":1: is neither"),
 ])
 def test_a_bad_line_is_named(file, text, says):
     """File, line, and what is wrong."""
     with pytest.raises(BadTrace, match=says.replace("[", "\\[")):
         list(read(file(text)))
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "noise").write_bytes(bytes(range(256)))
+    with pytest.raises(BadTrace, match="noise:1: is not UTF-8"):
+        list(read(tmp_path / "noise"))

@@ -17,7 +17,7 @@ from tests.simulation.clock import simulated
 from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("TOLLWAY_SEEDS", 40))
-pytestmark = pytest.mark.timeout(120 + SEEDS * 5)
+pytestmark = pytest.mark.timeout(300 + SEEDS * 5)
 
 
 def life_of(seed: int) -> World:

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.web import guard
 from tests.build import Gateway, chat_answer, chat_body
-from tests.upstream import Site, whole
+from tests.upstream import PATIENCE_S, Site, whole
 
 
-def say(gateway: Gateway, data: bytes, timeout_s: float = 9.0) -> tuple[int | None, bytes]:
+def say(gateway: Gateway, data: bytes, timeout_s: float = PATIENCE_S) -> tuple[int | None, bytes]:
     """Status and body of what comes back until the gateway closes."""
     with socket.create_connection(("127.0.0.1", gateway.port), timeout_s) as sock:
         with contextlib.suppress(OSError):

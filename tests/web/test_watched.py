@@ -75,7 +75,7 @@ def test_channels_are_tried_by_an_admin(gate: Gateway, hook: Site) -> None:
 def test_the_dashboard_hears_how_the_gateway_is(gate: Gateway) -> None:
     """By way of the database, within a turn of the upkeep."""
     report = connect(f"sqlite:///{gate.folder}/data/tollway.db")
-    until(lambda: bool(report.status()), "the status", 40)
+    until(lambda: bool(report.status()), "the status")
     (status,) = report.status()
     assert status["database"] == "ok"
     assert {lane["lane"] for lane in status["lanes"]} == {"b/standard"}
@@ -95,7 +95,7 @@ def test_a_run_is_replayed_and_what_came_of_it_is_kept(gate: Gateway, tmp_path: 
     for _ in range(2):
         assert gate.chat(chat_body("m-judged"), team="plain", headers={"x-tollway-run": "run-2"}).status_code == 200
     path, report = "/tollway/runs/run-2/trace", connect(f"sqlite:///{gate.folder}/data/tollway.db")
-    until(lambda: report.run_trace("run-2") is not None and len(report.run_trace("run-2")["trace"]) == 2, "the calls in the database", 40)
+    until(lambda: report.run_trace("run-2") is not None and len(report.run_trace("run-2")["trace"]) == 2, "the calls in the database")
     found = gate.ask("GET", path, key=own).json()
     assert [(line["prompt_tokens"], line["output_tokens"], line["team"]) for line in found["trace"]] == [(100, 5, "plain")] * 2
     assert gate.ask("GET", path, key=foreign).status_code == 404

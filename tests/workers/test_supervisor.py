@@ -29,7 +29,7 @@ from tests.build import (
     free_port,
     write_files,
 )
-from tests.upstream import Gate, Pause, Site, Upstream, stream, until, whole
+from tests.upstream import PATIENCE_S, Gate, Pause, Site, Upstream, stream, until, whole
 
 CAPPED = {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 1}]}
 
@@ -58,7 +58,7 @@ def children(process: Process) -> list[psutil.Process]:
 def once(process: Process, body: Any) -> httpx.Response:
     """A call on a connection of its own: any worker may get it."""
     headers = {"authorization": f"Bearer {process.key()}"}
-    return httpx.post(process.url + "/v1/chat/completions", json=body, headers=headers, timeout=20, trust_env=False, verify=False)
+    return httpx.post(process.url + "/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S, trust_env=False, verify=False)
 
 
 def test_workers_share_port_ledger_keys_and_figures(start: Any, site: Site) -> None:
@@ -73,7 +73,7 @@ def test_workers_share_port_ledger_keys_and_figures(start: Any, site: Site) -> N
     assert process.metric("tollway_attempts_total") == 24
     made = process.make_key("plain")
     headers = {"authorization": f"Bearer {made['key']}"}
-    ask = lambda: httpx.get(process.url + "/v1/models", headers=headers, trust_env=False, verify=False).status_code  # noqa: E731
+    ask = lambda: httpx.get(process.url + "/v1/models", headers=headers, timeout=PATIENCE_S, trust_env=False, verify=False).status_code  # noqa: E731
     assert {ask() for _ in range(6)} == {200}
     process.ask("DELETE", f"/tollway/admin/keys/{made['id']}")
     assert {ask() for _ in range(6)} == {401}
@@ -132,7 +132,7 @@ def test_a_dead_worker_is_replaced_and_its_calls_are_booked(start: Any, site: Si
 
     def call() -> None:
         while not stop.is_set():
-            with contextlib.suppress(httpx.HTTPError), httpx.Client(trust_env=False, verify=False, timeout=10) as client:
+            with contextlib.suppress(httpx.HTTPError), httpx.Client(trust_env=False, verify=False, timeout=PATIENCE_S) as client:
                 answer = client.post(process.url + "/v1/chat/completions", json=chat_body(site.model, stream=True, max_tokens=9), headers=headers)
                 if answer.status_code == 200 and answer.content.endswith(b"[DONE]\n\n"):
                     whole_ids.append(answer.headers["x-tollway-call"])
@@ -142,14 +142,14 @@ def test_a_dead_worker_is_replaced_and_its_calls_are_booked(start: Any, site: Si
         thread.start()
     for victim in (1, 2):
         seen = len(whole_ids)
-        until(lambda seen=seen: len(whole_ids) > seen + 40, "calls to be answered", 30)
+        until(lambda seen=seen: len(whole_ids) > seen + 40, "calls to be answered")
         os.kill(children(process)[victim].pid, signal.SIGKILL)
         until(lambda: len(children(process)) == 3, "a new worker")
     seen = len(whole_ids)
-    until(lambda: len(whole_ids) > seen + 40, "calls to be answered", 30)
+    until(lambda: len(whole_ids) > seen + 40, "calls to be answered")
     stop.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     until(lambda: process.ask("GET", "/tollway/admin/budgets").json()[0]["held_nanos"] == 0, "holds to be free")
     rows = process.ask("GET", "/tollway/usage?by=call_id").json()["rows"]
     assert set(whole_ids) <= {row["call_id"] for row in rows}
@@ -171,8 +171,8 @@ def test_a_dead_house_takes_all_with_it_and_all_come_back(start: Any, site: Site
     assert once(process, chat_body(site.model)).status_code == 200
     os.kill(children(process)[0].pid, signal.SIGKILL)
     process.http.close()
-    process.http = httpx.Client(trust_env=False, verify=False, timeout=20)
-    until(lambda: _answers(process, site), "calls to be answered again", 20)
+    process.http = httpx.Client(trust_env=False, verify=False, timeout=PATIENCE_S)
+    until(lambda: _answers(process, site), "calls to be answered again")
     assert process.attempts(site) == {"ok": 2}
     assert process.ask("GET", "/tollway/admin/budgets").json()[0]["spent_nanos"] == 320_000
 
@@ -209,7 +209,7 @@ def test_nobody_outlives_the_supervisor(start: Any, site: Site) -> None:
     process = start()
     family = children(process)
     process.kill()
-    _, alive = psutil.wait_procs(family, 5)
+    _, alive = psutil.wait_procs(family, PATIENCE_S)
     assert alive == []
 
 

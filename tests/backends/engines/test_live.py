@@ -14,7 +14,7 @@ from gateway.backends.engines import ENGINES
 from gateway.backends.engines.watch import Fetch, Watch, probe
 
 LLAMACPP, PYTHON = ENGINES["llama.cpp"], os.environ.get("TOLLWAY_CLIENTS_PYTHON")
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
