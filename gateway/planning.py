@@ -61,7 +61,8 @@ class Planning:
         links = chain(team, model, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
         others = policy.models.fallbacks.get(model, ())
-        serving = [lane for lane in lanes if model in lane.models or any([each in lane.models for each in others])]
+        may_run = {model, *others}
+        serving = [lane for lane in lanes if not lane.models.keys().isdisjoint(may_run)]
         cached = self._cached(call, links, serving)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
@@ -94,13 +95,11 @@ class Planning:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too. `lanes`: those
         that serve the model, or one that may stand in for it."""
         via, team, pools = self._via, call.tenant.team, dict[str, int]()
-        short = len(lanes) < 2 and len(call.body) < LEAST_TOKENS  # nothing to choose, and a token has a byte at least
+        if len(lanes) == 1 and len(call.body) < LEAST_TOKENS and not via.fleet.targets[lanes[0].key].cache_salt:
+            return {lanes[0].key: 0}  # nothing to choose, and a token has a byte at least
         for lane in lanes:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
-                if short and not own:
-                    pools[lane.backend] = 0
-                    continue
                 said = (lambda n: assistant_text(call.body, links.parts[n])) if own else None
                 pools[lane.backend] = via.index.predict(
                     team, lane.backend, links, call.at_us, said, call.body if own else None

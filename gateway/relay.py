@@ -29,7 +29,7 @@ class ClientGone(Exception):
 class Client:
     """One HTTP exchange with a client; how bytes leave is the subclass's."""
 
-    __slots__ = ("_on_gone", "_pings", "_sent_at", "complete", "ended", "gone", "started")
+    __slots__ = ("_flush", "_on_gone", "_pings", "_sent_at", "complete", "ended", "gone", "started")
 
     def __init__(self) -> None:
         self.gone = False
@@ -38,7 +38,9 @@ class Client:
         self.complete = False
         """The backend's answer came to its proper end."""
         self._sent_at = 0.0
-        self._pings: asyncio.Task[None] | None = None
+        self._pings: asyncio.TimerHandle | None = None
+        self._flush: asyncio.Task[None] | None = None
+        """Of a ping that the client did not take at once."""
         self._on_gone: Callable[[], None] | None = None
 
     def on_gone(self, listener: Callable[[], None] | None) -> None:
@@ -56,16 +58,21 @@ class Client:
     def ping(self, every_s: float, data: bytes) -> None:
         """Sends `data` whenever nothing else was sent for that long; call it when the answer has been started."""
         self._sent_at = time.monotonic()
-        self._pings = asyncio.ensure_future(self._ping(every_s, data))
+        self._ping_in(every_s, every_s, data)
 
-    async def _ping(self, every_s: float, data: bytes) -> None:
-        while not (self.ended or self.gone):
-            left_s = self._sent_at + every_s - time.monotonic()
-            if left_s <= 0:
-                if not self.write(data):
-                    await self.drained()
-            else:
-                await asyncio.sleep(left_s)
+    def _ping_in(self, seconds: float, every_s: float, data: bytes) -> None:
+        """A timer, not a task: nearly all streams end before it is due, and each would have paid for one."""
+        self._pings = asyncio.get_running_loop().call_later(seconds, self._look_for_silence, every_s, data)
+
+    def _look_for_silence(self, every_s: float, data: bytes) -> None:
+        if self.ended or self.gone:
+            return
+        left_s = self._sent_at + every_s - time.monotonic()
+        if left_s <= 0.0 and (self._flush is None or self._flush.done()):
+            self._sent_at = time.monotonic()
+            if not self.write(data):
+                self._flush = asyncio.ensure_future(self.drained())
+        self._ping_in(left_s if left_s > 0.0 else every_s, every_s, data)
 
     def _left(self) -> None:
         """The client hung up."""
@@ -98,6 +105,8 @@ class Client:
         """No more is done for this client."""
         if self._pings is not None:
             self._pings.cancel()
+        if self._flush is not None:
+            self._flush.cancel()
 
 
 class AsgiClient(Client):

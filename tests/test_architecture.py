@@ -43,7 +43,6 @@ WITHOUT = {
     "gateway/backends/exchange.py": "tests/backends/test_wire.py: the two are one client",
     "gateway/backends/fleet.py": "tests/flow/test_policy.py sees its lanes",
     "gateway/backends/http.py": "tests/backends/test_wire.py speaks through it",
-    "gateway/backends/probe.py": "tests/flow/test_faults.py sees lanes cool",
     "gateway/normalize/system.py": "tests/normalize/test_billing.py has its shapes",
     "gateway/normalize/view.py": "tests/normalize/views.py checks it on every request of those tests",
     "gateway/planner/asking.py": "tests/planner/test_planner.py reads what is asked for", "gateway/planner/values.py": "fields only",

@@ -14,8 +14,9 @@ from gateway.lanes.load import Load, backlog_s
 from gateway.settings_file import LaneSettings
 from router_policies.live import LaneFigures, Prior
 
-_COOL_S = 5.0
-_MAX_COOL_S = 60.0
+_LEAST_COOL_S, _COOL_S, _MAX_COOL_S = 1.0, 5.0, 60.0
+"""Of a lane that does not say how long, at first and at most; and at most in any case."""
+_MANY = 8
 _WELL_KNOWN, _LEARN_EVERY_S = 500, 0.01
 
 
@@ -41,7 +42,9 @@ class LaneProbe:
         self.figures = LaneFigures(self.prior)
         self._breaker = Breaker()
         self._learns_at = 0.0
-        self._cooled_until = 0.0
+        self._cooled_at = self._cooled_until = 0.0
+        self._refusals = 0
+        """In a row."""
         self._why = ""
         self.tell: Callable[[Literal["fails", "answers", "cools"], float, str], None] = _to_nobody
         """What other processes should know (what, seconds, why); `news.py` listens."""
@@ -76,6 +79,8 @@ class LaneProbe:
         """An answer came whole. `first_token_s`: None where it did not stream; `backlog_s`: the queue that was expected.
         Gives whether figures were learnt from it: a busy lane that is well known learns from a hundred answers a second."""
         now = time.monotonic()
+        if now - total_s >= self._cooled_at:    # asked after it had refused
+            self._cooled_until, self._refusals = 0.0, 0
         if self._breaker.answered(now):
             self.tell("answers", 0.0, "")
         if uncached_tokens is None or output_tokens is None or (self.figures.samples > _WELL_KNOWN and now < self._learns_at):
@@ -94,17 +99,19 @@ class LaneProbe:
             self.tell("fails", 0.0, why)
 
     def cool(self, why: str, seconds: float | None) -> None:
-        """The lane asked to be left alone, for `seconds` if it said how long."""
-        self._why = why
-        seconds = min(seconds if seconds is not None else _COOL_S, _MAX_COOL_S)
-        self._cooled_until = time.monotonic() + seconds
+        """The lane asked to be left alone, for `seconds` if it said how long; else for longer each time in a row."""
+        guess = min(_LEAST_COOL_S * 2**self._refusals, _COOL_S)
+        self._why, self._refusals = why, min(self._refusals + 1, _MANY)
+        seconds = min(guess if seconds is None else seconds, _MAX_COOL_S)
+        self._cooled_at = time.monotonic()
+        self._cooled_until = self._cooled_at + seconds
         self.tell("cools", seconds, why)
 
     def cool_as_told(self, why: str, seconds: float) -> None:
         """The lane asked another process to be left alone."""
         until = time.monotonic() + min(seconds, _MAX_COOL_S)
         if until > self._cooled_until:
-            self._why, self._cooled_until = f"{why}, as another process saw", until
+            self._why, self._cooled_at, self._cooled_until = f"{why}, as another process saw", time.monotonic(), until
 
     def hear(self, why: str, *, fails: bool) -> None:
         """Another process's calls fail there, or are answered again."""

@@ -89,10 +89,16 @@ def _limit(newer: int, older: int | None) -> int:
     return newer if older is None else max(newer, older)
 
 
+_ASKED = frozenset({b'{"include_usage":true}', b'{"include_usage": true}'})
+"""As clients' libraries write it."""
+
+
 def _wants_usage(body: bytes, places: splice.Spans) -> bool:
     place = places.get("stream_options")
-    if place is None or body[slice(*place)] == b"null":
+    if place is None or (options := body[slice(*place)]) == b"null":
         return False
+    if options in _ASKED:
+        return True
     inner = splice.spans(body, *place, where="stream_options")
     try:
         return facts.flag(body, inner, "include_usage")

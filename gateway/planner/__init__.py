@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
+from gateway.planner.heads import Head, Heads
 from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
@@ -55,6 +57,7 @@ class Planner:
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
+    heads: Heads = field(default_factory=Heads)
     others: Others | None = None
     """Cohorts of all processes; None: this one is alone."""
     answers: Answers = field(default_factory=Answers)
@@ -96,6 +99,14 @@ class Planner:
         """The answer to a call that came at `at_us` has begun: what it stores can be read."""
         for each in planned.stored:
             self.held.store(planned.pool, each.key, at_us, each.life_s)
+
+    def head(self, page: Page, backend: Backend) -> Head | None:
+        """What stands before the user's first words, where that is long enough to be stored apart."""
+        rules, first = rules_of(backend.provider, backend.model, page.dialect), page.opening
+        if rules is None or not rules.objects or not first:
+            return None
+        tokens = round(page.ends[first - 1] / self._ratio(backend))
+        return Head(name_of(backend.pool, page.keys[first - 1]), tokens, first) if tokens >= rules.minimum_tokens else None
 
     def cold(self, planned: Planned, now_us: int) -> list[Stored]:
         """The prefixes of a call that are to be written, in rendered order, where a burst would write each of them often."""
@@ -164,7 +175,7 @@ class Planner:
         if rates.automatic_read is not None:
             pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
             saving = (1.0 - rates.automatic_read) * rates.input_usd
-            alone = replace(base, pool=pool, stored=laid.stored(short), saving_usd=saving)
+            alone = replace(base, pool=pool, stored=self._whole(asked, laid, short), saving_usd=saving)
             if self._is_there(asked, laid, rates, alone) or (laid.held < 0 and (
                 (sight.under_way and sight.came.waited_s <= short) or self.writer(alone)
             )):  # fmt: skip
@@ -177,11 +188,21 @@ class Planner:
 
     def _is_there(self, asked: Asked, laid: Laid, rates: Rates, alone: Planned) -> bool:
         """Whether the automatic cache has so much of it that reading there is worth more than what marks have stored."""
-        deepest = self.held.deepest(alone.pool, asked.page.keys, asked.now_us)
-        if deepest < 0 or rates.automatic_read is None:
+        if rates.automatic_read is None:
             return False
+        page, deepest = asked.page, self.held.deepest(alone.pool, asked.page.keys, asked.now_us)
+        first = laid.places[0]
+        if deepest < 0 or (first.kind in SHARED and deepest < first.part):
+            return False  # what conversations share is better marked, once for all of them, than read of the automatic cache
         marked = laid.tokens[laid.held] if laid.held >= 0 else 0
-        return asked.page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
+        return page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
+
+    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
+        """What a cache that needs no marks stores, as far as others may ask for it: its head and its places."""
+        page, ratio = asked.page, self._ratio(asked.backend)
+        head = [Stored(page.keys[n], life_s, round(page.ends[n] / ratio)) for n in range(page.opening + 1)]
+        stored = {each.key: each for each in [*head, *laid.stored(life_s)] if each.tokens >= asked.rules.minimum_tokens}
+        return sorted(stored.values(), key=attrgetter("tokens"))
 
     def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""

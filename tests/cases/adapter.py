@@ -155,7 +155,7 @@ class Adapter:
 
     def _write(self, config: Json) -> None:
         (self.folder / "teams").mkdir(exist_ok=True)
-        (self.folder / "prices.toml").write_text(_prices(config.get("prices", {})))
+        self._write_prices(config)
         settings = config.get("settings", {})
         ours: Json = {"policies": "teams", "prices": ["prices.toml"], "data": "data"}
         ours |= {SETTINGS.get(name, name): value for name, value in settings.items()
@@ -191,6 +191,9 @@ class Adapter:
         known = {"name", "protocol", "class", "credential", "models", "base_url", "supports_cache_ttl", "max_tool_name"}
         return name, fields | {key: value for key, value in backend.items() if key not in known}
 
+    def _write_prices(self, config: Json) -> None:
+        (self.folder / "prices.toml").write_text(_prices(config.get("prices", {})))
+
     def _write_teams(self, config: Json) -> None:
         ids: list[str] = []
         for team in config["teams"]:
@@ -199,6 +202,7 @@ class Adapter:
             (self.folder / "teams" / file).write_text(json.dumps(_policy(team, config), indent=1))
 
     def reload(self, config: Json) -> None:
+        self._write_prices(config)
         self._write_teams(config)
         time.sleep(2.0)
 

@@ -23,6 +23,12 @@ CASES = [
 ]
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of a hundred calls at once is refused for having waited, however slow the machine is."""
+    monkeypatch.setattr("gateway.admission.MOST_WAIT_S", PATIENCE_S)
+
+
 def dial(gateway: Gateway, path: str, body: Any, team: str = "plain") -> socket.socket:
     """A raw connection with one request on it."""
     sock = socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S)
@@ -135,6 +141,7 @@ def test_a_client_that_stays_is_not_taken_for_gone(gateway: Gateway, openai: Sit
     assert only_attempt(gateway, openai)["status"] == "ok"
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstream, openai: Site) -> None:
     """No task, no connection, no lane slot stays behind, and each call is booked once; the lane serves on."""
     until(lambda: gateway.metric("tollway_calls_in_flight") == 0, "earlier calls to end")
@@ -180,6 +187,7 @@ async def test_a_hundred_hang_ups_leak_nothing(gateway: Gateway, upstream: Upstr
     assert (await asyncio.to_thread(gateway.chat, chat_body(openai.model, stream=True))).status_code == 200
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_many_streams_at_once_are_all_whole(gateway: Gateway, openai: Site) -> None:
     """A hundred at the same time, each byte for byte, each booked."""
     openai.says(stream(*chat_stream()[:3], Pause(0.05), *chat_stream()[3:]))

@@ -66,8 +66,11 @@ def test_keys_bound_to_networks_see_the_client_and_not_nginx(front: nginx.Nginx,
     site.says(whole(chat_answer()))
     made = replicas[0].ask("POST", "/tollway/admin/keys", ADMIN, json={"team": "plain", "limits": {"addresses": ["127.0.0.2"]}}).json()
     front.ports = [replicas[0].port]
-    until(lambda: ask(front, site, "127.0.0.2", made["key"]) == 200, "nginx to know the one replica")
-    assert [ask(front, site, source, made["key"]) for source in ("127.0.0.1", "127.0.0.9", "127.0.0.2")] == [401, 401, 200]
+
+    def asked() -> list[int]:       # a process of nginx from before may still ask the other replica, which hears of the key a little later
+        return [ask(front, site, f"127.0.0.{n}", made["key"]) for n in (2, 1, 9, 2)]
+
+    until(lambda: asked() == [200, 401, 401, 200], "the key to be known")
 
 
 def test_a_killed_replica_takes_no_new_call_with_it(front: nginx.Nginx, replicas: list[Process], site: Site) -> None:

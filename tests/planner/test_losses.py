@@ -81,3 +81,10 @@ def test_the_gateway_costs_what_the_planner_does(provider: str) -> None:
     with world({"normalize": {"level": "lossless", "hold_out": 0}}) as running:
         whole = through(running, at, timed, prices_of(at), PLAIN, 0.0, {})
     assert alone(at, [(one.at_s, wire_body(at, one.body, PLAIN)) for one in timed], prices_of(at)) == pytest.approx(whole, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", [12, 33, 37, 69])
+def test_tools_that_lie_in_an_automatic_cache_are_read_there(seed: int) -> None:
+    """Qwen, conversations that share their tools and nothing that a mark could stand behind: the first write is all that may be lost."""
+    planned, direct, dearest = costs("qwen", PLAIN, file(Random(seed), 4))
+    assert planned <= 1.01 * direct + 0.25 * dearest
