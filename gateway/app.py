@@ -46,6 +46,7 @@ from gateway.services import Services
 from gateway.settings import Settings
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, redis_link, remembered_keys, schema_there, stores_of_house
+from gateway.storing import Storing
 from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.watched import StatusJob
@@ -235,7 +236,7 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
-    for job in (services.stored, services.progress, services.watch, services.live, services.warmer):
+    for job in (services.stored, services.progress, services.watch, services.live, services.warmer, Storing(services)):
         job.start()
         running.push_async_callback(job.close)
     status = StatusJob(services, stores.status)

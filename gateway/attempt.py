@@ -39,6 +39,7 @@ from gateway.relay import Client
 from gateway.stretch import Stretch
 
 _TRY_ELSEWHERE = frozenset({401, 403, 429, 503, 529})
+_GONE = frozenset({400, 403, 404})
 _CREDENTIALS = frozenset({401, 403})
 _JSON = (b"content-type", b"application/json")
 
@@ -67,7 +68,8 @@ Settle = Callable[[Outcome], Awaitable[Sequence[tuple[bytes, bytes]]]]
 class TryNext(Exception):
     """Nothing has reached the client and another lane may do better; `error` is what the client gets if none does.
 
-    `again`: the same lane may take the call a little later, after `retry_after_s` if it said how long.
+    `again`: the same lane may take the call a little later, after `retry_after_s` if it said how long. `anew`: it will at once,
+    since what it refused is left out then.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class TryNext(Exception):
         self.error = error
         self.answer = answer
         self.again = again
+        self.anew = False
         self.retry_after_s = retry_after_s
 
 
@@ -102,6 +105,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     """By when (monotonic) the answer must have come, of a stream its first byte."""
     begun: Callable[[], None] | None = None
     """Called when the answer's first token has come."""
+    refused: Callable[[], None] | None = None
+    """Called when the backend refuses a request that names something there: without it, it is asked again."""
     stretch: Stretch | None = None
     """What pays for a stream without an output limit."""
     stop: Stop = msgspec.field(default_factory=Stop)
@@ -199,6 +204,11 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.outcome.retry_after_s = retry_after_s(response)
         shown = dialects.upstream_error(self.call.dialect, self.target.dialect, status, body)
         headers = [*self.headers, *(h for h in incoming(response) if h[0] != b"content-type"), _JSON]
+        if self.refused is not None and status in _GONE:
+            self.refused()
+            gone = await self._next("failed", UpstreamError(f"the model backend answered {status}"), (status, shown, headers))
+            gone.anew = True
+            raise gone
         if status in _TRY_ELSEWHERE:
             if status in _CREDENTIALS:
                 refusal = UpstreamError("the model backend does not accept the gateway's credentials; tell the operator")

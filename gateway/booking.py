@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway import caching, late
+from gateway import caching, late, objects
 from gateway.attempt import Outcome
 from gateway.backends.fields import receipt
 from gateway.backends.fleet import Target
@@ -284,6 +284,11 @@ class Booking(msgspec.Struct, kw_only=True):
             caching.learn(via.planner, self.planned, tokens, entry.at_us)
             if self.planned is not None and self.planned.diagnosed:
                 via.planner.answers.keep(target.pool, chain.session, outcome.observed.response_id)
+            if self.planned is not None and self.planned.head is not None:
+                objects.came(
+                    via.planner, self.planned, self.planned.head, self.plan.call, self.plan.parts, target,
+                    self.ranked.upstream_model, tokens.cache_read,
+                )  # fmt: skip
             if self.planned is not None and self.planned.warm is not None:
                 via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
         if target.dialect == _STORING and outcome.observed.response_id:

@@ -16,6 +16,7 @@ from gateway.core.usage import TokenUsage
 from gateway.dialects.splice import Spans
 from gateway.metering.prices import PriceBook
 from gateway.normalize import subscription
+from gateway.objects import with_object
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
 from gateway.planner.caches import BREAKPOINT, CacheRules
 from gateway.prefix.chain import Chain, chain
@@ -68,6 +69,8 @@ def plan(
         return None
     if cache.ask_diagnosis and call.dialect == target.dialect and _says_why(target, rules):
         planned = _asking(planner, planned, target, spans, links.session)
+    if cache.store_usd_per_day and rules.objects and call.dialect == target.dialect and not quiet(call):
+        planned = with_object(planner, planned, page, planner.head(page, backend), call.at_us)
     warm = planned.warm if cache.keep_warm_usd_per_day else None
     return replace(planned, receipts=[*arms, *planned.receipts], warm=warm) if arms or warm is not planned.warm else planned
 

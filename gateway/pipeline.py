@@ -11,7 +11,7 @@ import hmac
 import random
 import time
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -81,8 +81,12 @@ class Pipeline:
         race: Race | None = None
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
-            for ranked in tries:
-                if (race is not None and ranked.lane.key == race.asked) or not self._may_try(plan, ranked, number, deadline):
+            left, anew = [*reversed(tries)], False
+            while left:
+                ranked, may, anew = left.pop(), anew, False
+                if race is not None and ranked.lane.key == race.asked:
+                    continue
+                if not (may or self._may_try(plan, ranked, number, deadline)):
                     continue
                 number += 1
                 try:
@@ -99,8 +103,11 @@ class Pipeline:
                     await self._attempts(self.planning.lower(call, lower, no), lower, client, call, number - 1)
                     return
                 except TryNext as refusal:
-                    last = refusal
-                    again += [ranked] if refusal.again else []
+                    last, anew = refusal, refusal.anew
+                    if anew:
+                        left.append(ranked)
+                    elif refusal.again:
+                        again.append(ranked)
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 and last is not None else TryNext(error)
                 number += race is not None and number == 1 and race.asked is not None
@@ -200,6 +207,8 @@ class Pipeline:
             await self._send(plan, policy, ranked, booking, attempt, set_fields, client)
             return
         set_fields.update(booking.planned.fields)
+        if booking.planned.object is not None and booking.planned.head is not None:
+            attempt.refused = partial(via.planner.heads.keep, booking.planned.head.name, None)
         async with together(
             via.planner, booking.planned, plan.call.at_us, plan.decision.klass, policy.cache.fan_out_wait_ms, deadline
         ) as attempt.begun:
@@ -219,8 +228,10 @@ class Pipeline:
     ) -> None:
         via, target = self._via, booking.target
         request = attempt.request()
+        reads_object = booking.planned is not None and booking.planned.object is not None
+        size = len(request) + len(plan.call.body) * reads_object  # what is read there is paid for, and travels no more
         booking.hold, limit, booking.stretch = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, len(request), first=booking.number == 1, deadline=attempt.deadline
+            plan.call, policy, ranked, target, booking.id, size, first=booking.number == 1, deadline=attempt.deadline
         )
         attempt.stretch = booking.stretch
         if limit is not None:

@@ -168,19 +168,21 @@ def silent(call: Call, now_us: int) -> Call:
 
 def only(policy: Policy, backend: str) -> Policy:
     """The team's policy for a ping: that backend alone, the prompt as it was sent, and a budget of its own."""
-    limit = Budget(
-        name=NAME, limit_usd=Decimal(str(policy.cache.keep_warm_usd_per_day)), window="day", scope=f"tag:{TAG}"
-    )
     return replace(
-        policy,
-        version=f"{policy.version}+{NAME}",
+        apart(policy, NAME, policy.cache.keep_warm_usd_per_day),
         backends=(Glob(backend),),
         normalize=replace(policy.normalize, level="off"),
         cache=replace(policy.cache, hold_out=0.0, fan_out_wait_ms=0.0),
         client_may=replace(policy.client_may, set_tags=True),
-        budgets=(*policy.budgets, limit),
         explore=0.0,
     )
+
+
+def apart(policy: Policy, name: str, usd_per_day: float) -> Policy:
+    """The team's policy for calls of the gateway's own, by the name of their tag: with a budget of their own beside the
+    team's."""
+    limit = Budget(name=name, limit_usd=Decimal(str(usd_per_day)), window="day", scope=f"tag:{TAG}")
+    return replace(policy, version=f"{policy.version}+{name}", budgets=(*policy.budgets, limit))
 
 
 def _may_be_silent(call: Call) -> bool:

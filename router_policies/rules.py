@@ -154,6 +154,7 @@ class Cache:
     hold_out: float = 0.02
     fan_out_wait_ms: float = 10_000.0
     keep_warm_usd_per_day: float = 0.0
+    store_usd_per_day: float = 0.0
     ask_diagnosis: bool = False
 
 

@@ -187,6 +187,9 @@ class CachePart(_Part):
     """Longest wait of calls that come together with a cold prefix in common for the one that writes it; 0: none."""
     keep_warm_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
     """Most that calls may cost in a day (UTC) which only keep a prefix from expiring; 0: there are none."""
+    store_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
+    """Most that objects may cost in a day (UTC) which hold a fixed beginning at a provider that rents storage (Gemini): making
+    them, and their storage; 0: there are none."""
     ask_diagnosis: bool = False
     """Whether providers that can say why their cache missed are asked to; their answers then say so too."""
 

@@ -44,6 +44,9 @@ class ObjectStore:
     def extend(self, name: str, life_s: float, at_s: float) -> None:
         self.get(name, self.objects[name].model, at_s).until_s = at_s + life_s
 
+    def delete(self, name: str, at_s: float) -> None:
+        self.objects[name].until_s = min(self.objects[name].until_s, at_s)
+
     def get(self, name: str, model: str, at_s: float) -> CachedObject:
         found = self.objects.get(name)
         if found is None or at_s >= found.until_s:

@@ -2,8 +2,8 @@
 given.
 
 The isolation domain is the API key, so two accounts share nothing. An answer begins `delay_s` of real time after its request:
-what comes in between cannot read what it writes, whatever the simulated clock says. `POST /gemini/v1beta/cachedContents`
-makes objects.
+what comes in between cannot read what it writes, whatever the simulated clock says. Gemini also answers at its own address,
+`/gemini/v1beta/openai`, and `/gemini/v1beta/cachedContents` makes, extends and deletes objects.
 """
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from benchmarks.providers.prompt import Refused
 from benchmarks.providers.rules import PROVIDERS, Cache, Provider
 
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+_ALSO = {"gemini": ("/v1beta/openai/chat/completions",)}
+_OBJECTS, _STORED = "v1beta/cachedContents", ("systemInstruction", "tools", "contents")
 _REASONS = {200: b"OK", 400: b"Bad Request", 404: b"Not Found"}
 
 
@@ -84,18 +86,20 @@ class Providers:
             transport.abort()
         await asyncio.sleep(0)
 
-    def serve(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str, list[bytes], Used | None]:
+    def serve(
+        self, path: str, headers: Mapping[str, str], body: bytes, method: str = "POST"
+    ) -> tuple[int, str, list[bytes], Used | None]:
         """Status, content type, pieces of the answer, and what to tell when it begins."""
         _, name, rest = path.split("/", 2)
+        if name == "gemini" and rest.startswith(_OBJECTS):
+            return self._object(method, rest.removeprefix("v1beta/").partition("?")[0], body)
         provider = PROVIDERS.get(name)
-        if provider is None or f"/{rest}" not in (PATHS[provider.wire], "/v1beta/cachedContents"):
+        if provider is None or f"/{rest}" not in (PATHS[provider.wire], *_ALSO.get(name, ())):
             return 404, "application/json", [wire.error("openai", f"there is nothing at {path}", 404)], None
         domain = headers.get("x-api-key") or headers.get("authorization", "")
         asked: Any = {}
         try:
             asked = orjson.loads(body)
-            if rest == "v1beta/cachedContents":
-                return 200, "application/json", [self._create(asked)], None
             used = self._used(provider, domain, asked)
         except (Refused, orjson.JSONDecodeError) as error:
             self.seen.append(Seen(provider=name, domain=domain, at_s=self.now_s(), body=asked, used=None, error=str(error)))
@@ -114,17 +118,40 @@ class Providers:
         if provider.wire == "anthropic" and body.get("max_tokens") == 0:
             _may_pre_warm(body)
         cache = self._caches.setdefault(provider.name, provider.make())
-        named = ((body.get("google") or {}) if provider.name == "gemini" else {}).get("cached_content")
+        extra = body.get("extra_body") if provider.name == "gemini" else None
+        named = ((extra or {}).get("google") or {}).get("cached_content")
         if named is None:
             return cache.serve(domain, body, self.now_s())
+        system = any(message["role"] in ("system", "developer") for message in body["messages"])
+        if system or "tools" in body or "tool_choice" in body:
+            raise Refused("CachedContent can not be used with a request setting system_instruction, tools or tool_config.")
         found = self.objects.get(named, body["model"], self.now_s())
         return Used(read=found.tokens, uncached=prompt.openai(body).tokens, cached_object=named)
 
-    def _create(self, body: Mapping[str, Any]) -> bytes:
-        tokens = len(orjson.dumps(body.get("contents", []))) // prompt.BYTES_PER_TOKEN
-        life_s = float(str(body.get("ttl", "3600s")).removesuffix("s"))
-        made = self.objects.create(body["model"].removeprefix("models/"), tokens, life_s, self.now_s())
-        return orjson.dumps({"name": made.name, "model": body["model"], "usageMetadata": {"totalTokenCount": tokens}})
+    def _object(self, method: str, name: str, body: bytes) -> tuple[int, str, list[bytes], Used | None]:
+        try:
+            found = self._made(orjson.loads(body)) if method == "POST" else self._changed(method, name, body)
+        except Refused as error:
+            return 400 if method == "POST" else 404, "application/json", [wire.error("openai", str(error))], None
+        return 200, "application/json", [orjson.dumps(found)], None
+
+    def _made(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        tokens = len(orjson.dumps([asked.get(name, "") for name in _STORED])) // prompt.BYTES_PER_TOKEN
+        made = self.objects.create(asked["model"].removeprefix("models/"), tokens, _seconds(asked), self.now_s())
+        return {"name": made.name, "model": asked["model"], "usageMetadata": {"totalTokenCount": tokens}}
+
+    def _changed(self, method: str, name: str, body: bytes) -> Mapping[str, Any]:
+        if name not in self.objects.objects:
+            raise Refused("CachedContent not found (or permission denied)")
+        if method == "DELETE":
+            self.objects.delete(name, self.now_s())
+            return {}
+        self.objects.extend(name, _seconds(orjson.loads(body)), self.now_s())
+        return {"name": name}
+
+
+def _seconds(asked: Mapping[str, Any]) -> float:
+    return float(str(asked.get("ttl", "3600s")).removesuffix("s"))
 
 
 def _may_pre_warm(body: Mapping[str, Any]) -> None:
@@ -164,7 +191,9 @@ class _Connection(asyncio.Protocol):
         self._body += data
 
     def on_message_complete(self) -> None:
-        status, kind, pieces, used = self._providers.serve(self._url.decode(), self._headers, bytes(self._body))
+        status, kind, pieces, used = self._providers.serve(
+            self._url.decode(), self._headers, bytes(self._body), self._parser.get_method().decode()
+        )
         self._reset()
         loop = asyncio.get_running_loop()
         if self._providers.delay_s:

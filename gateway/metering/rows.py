@@ -23,7 +23,7 @@ RATES = (
     "audio_in", "cached_audio_in", "audio_out", "image_in", "cached_image_in", "image_out",
 )
 """Columns in dollars per million tokens. `write` is for a provider that has one price for cache writes."""
-FEES = {"web_search": "web_search_requests", "file_search": "file_search_calls"}
+FEES = {"web_search": "web_search_requests", "file_search": "file_search_calls", "storage": "stored_token_hours"}
 """Columns in dollars per 1,000 units, and the unit's name in `TokenUsage.other`."""
 _FACTS = (
     "model", "tier", "region", "over", "upto", "valid_from", "valid_to", "hours", "days", "not_on", "source", "checked_on",

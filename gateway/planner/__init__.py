@@ -25,6 +25,7 @@ from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
+from gateway.planner.heads import Head, Heads
 from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
@@ -56,6 +57,7 @@ class Planner:
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
+    heads: Heads = field(default_factory=Heads)
     others: Others | None = None
     """Cohorts of all processes; None: this one is alone."""
     answers: Answers = field(default_factory=Answers)
@@ -97,6 +99,14 @@ class Planner:
         """The answer to a call that came at `at_us` has begun: what it stores can be read."""
         for each in planned.stored:
             self.held.store(planned.pool, each.key, at_us, each.life_s)
+
+    def head(self, page: Page, backend: Backend) -> Head | None:
+        """What stands before the user's first words, where that is long enough to be stored apart."""
+        rules, first = rules_of(backend.provider, backend.model, page.dialect), page.opening
+        if rules is None or not rules.objects or not first:
+            return None
+        tokens = round(page.ends[first - 1] / self._ratio(backend))
+        return Head(name_of(backend.pool, page.keys[first - 1]), tokens, first) if tokens >= rules.minimum_tokens else None
 
     def cold(self, planned: Planned, now_us: int) -> list[Stored]:
         """The prefixes of a call that are to be written, in rendered order, where a burst would write each of them often."""

@@ -38,6 +38,8 @@ class CacheRules:
     """Whether `prompt_cache_key` chooses the machine."""
     silent: bool = False
     """Whether it answers a request for no output, which reads and renews what is stored."""
+    objects: bool = False
+    """Whether a beginning can be stored as an object, for rent by the hour (Gemini)."""
     writes_wait: bool = False
     """An entry is readable only once the answer that wrote it has begun: a burst of first calls all pay for it."""
 
@@ -73,8 +75,12 @@ _TABLE = (
     _Row(("openai", "azure", "mistral", "fireworks"), ("*",), ("openai_chat", "openai_responses"), CacheRules(
         lives={"auto": 600.0}, key=True, writes_wait=True)),
     _Row(("x-ai", "xai"), ("*",), ("openai_responses",), CacheRules(lives={"auto": 600.0}, key=True)),
+    _Row(("google", "gemini"), ("gemini-4*",), ("openai_chat",), CacheRules(
+        lives={"auto": 300.0}, minimum_tokens=4096, writes_wait=True)),
+    _Row(("google", "gemini"), ("gemini-3*",), ("openai_chat",), CacheRules(
+        lives={"auto": 300.0}, minimum_tokens=4096, writes_wait=True, objects=True)),
     _Row(("google", "gemini"), ("gemini*",), ("openai_chat",), CacheRules(
-        lives={"auto": 300.0}, minimum_tokens=2048, writes_wait=True)),
+        lives={"auto": 300.0}, minimum_tokens=2048, writes_wait=True, objects=True)),
     _Row(("qwen", "dashscope"), ("*",), ("openai_chat",), CacheRules(
         mark=MARK, lives={"5m": 300.0}, automatic_read=True, explicit_tier="explicit", writes_wait=True)),
     _Row(("moonshot", "moonshotai", "kimi"), ("kimi-k3*",), ("openai_chat",), CacheRules(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.planner.caches import CacheRules
+from gateway.planner.heads import Head
 from gateway.planner.places import Page
 from gateway.planner.reuse import Came, Chance, Whose
 
@@ -94,7 +95,7 @@ class Stake(NamedTuple):
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """What to set in the request, and what will then be stored where."""
 
-    fields: Mapping[str, msgspec.Raw]
+    fields: Mapping[str, msgspec.Raw | None]
     receipts: Sequence[Mapping[str, object]]
     pool: str
     stored: Sequence[Stored] = ()
@@ -112,5 +113,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider is asked why its cache missed, if it does."""
     warm: Warm | None = None
     """Set where the provider lets a prefix be asked for without output."""
+    head: Head | None = None
+    """Set where it may be stored as an object, or is."""
+    object: str | None = None
+    """The object that it reads."""
     stake: Stake | None = None
     """What it adds to the account of its client; None: it is not in one."""

@@ -20,7 +20,9 @@ TOOLS = {
     "/v1/messages": [{"name": name, "input_schema": {"type": "object"}} for name in "tu"],
     "/v1/chat/completions": [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "tu"],
 }  # fmt: skip
-ALWAYS = {**PLAIN, "cache": {"hold_out": 0}}
+PATIENT = {"classes": {"patient": {"value_usd_per_hour": 0}}, "default_class": "patient"}
+ALWAYS = {**PLAIN, **PATIENT, "cache": {"hold_out": 0, "fan_out_wait_ms": 120_000}}
+"""Whoever waits in vain waits long: a test that rests on waiting fails by what it counts."""
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +127,9 @@ def test_receipts_say_where_marks_stand(gateway: Gateway, providers: Providers) 
     assert told == [("cache_mark", "/system", "5m")]
 
 
-def burst(gateway: Gateway, providers: Providers, provider: str, bodies: list[Json], team: str = "planned") -> list[Seen]:
+def burst(gateway: Gateway, providers: Providers, provider: str, bodies: list[Json], team: str = "planned", delay_s: float = 0.5) -> list[Seen]:
     """All at once; answers begin after a while."""
-    before, providers.delay_s = len(providers.seen), 0.5
+    before, providers.delay_s = len(providers.seen), delay_s
     try:
         with ThreadPoolExecutor(len(bodies)) as pool:
             path = "/v1/messages" if PROVIDERS[provider].wire == "anthropic" else "/v1/chat/completions"
@@ -156,7 +158,7 @@ def test_ten_calls_with_a_cold_prefix_in_common_pay_for_it_once(gateway: Gateway
 def test_nobody_waits_where_the_policy_says_so(gateway: Gateway, providers: Providers) -> None:
     bodies = [{"max_tokens": 9, "system": "impatient" + LONG, "messages": [{"role": "user", "content": f"question {n}"}]} for n in range(4)]
     gateway.key("impatient")
-    seen = burst(gateway, providers, "anthropic", bodies, "impatient")
+    seen = burst(gateway, providers, "anthropic", bodies, "impatient", delay_s=4.0)     # all come before the first is answered
     assert [each.used.read for each in seen if each.used is not None] == [0] * 4
 
 

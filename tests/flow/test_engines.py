@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def _behind(folder: Path, url: str, **fields: Any) -> Iterator[Gateway]:
-    backend = {"dialect": "openai", "url": f"{url}/v1", "models": ["m"], "cache_salt": True, "connect_timeout_ms": 20_000, **fields}
+    backend = {"dialect": "openai", "url": f"{url}/v1", "models": ["m"], "cache_salt": True, "connect_timeout_ms": 60_000, **fields}
     with Gateway(folder, {"backends": {"own": backend}}, {"a": {**PLAIN, **CLASSES}, "b": {**PLAIN, **CLASSES}}) as gateway:
         yield gateway
 
@@ -120,7 +120,7 @@ def test_readyz_says_that_the_model_loads_and_a_call_waits(tmp_path: Path) -> No
         try:
             until(lambda: gateway.ask("GET", "/readyz").status_code == 200, "to be ready")
             assert gateway.ask("GET", "/readyz").json()["mode"] == "normal"
-            call.join(20)
+            call.join(60)
         finally:
             server.shutdown()
             server.server_close()
@@ -133,7 +133,7 @@ def test_an_engine_gets_no_field_that_steers_it(tmp_path: Path, upstream: Upstre
     site = upstream.site(f"listed-{stream}")
     odd = {"kv_transfer_params": {"remote_host": "10.0.0.1"}, "custom_logit_processor": "x", "mcp": {}, "Max_Tokens": 9_999, "priority": -9}
     names = ", ".join(odd)
-    own = {"dialect": "openai", "url": site.url, "models": [site.model], "connect_timeout_ms": 20_000}
+    own = {"dialect": "openai", "url": site.url, "models": [site.model], "connect_timeout_ms": 60_000}
     asked = {**chat_body(site.model, stream=stream), "top_k": 4, "chat_template_kwargs": {"enable_thinking": False}}
     with Gateway(tmp_path, {"backends": {"own": {**own, "fields": []}, "open": {**own, "models": ["any"]}}}, {"plain": PLAIN}) as gateway:
         said = [stream_of(*chat_stream())] * 3 if stream else [whole(chat_answer())] * 3

@@ -145,7 +145,7 @@ def dies(providers: Providers, leader: Caller, followers: Sequence[Caller], name
     with ThreadPoolExecutor(len(asked)) as pool:
         providers.delay_s = 300.0
         first: Future[int] = pool.submit(leader.ask, "anthropic", asked[0])
-        until(lambda: len(providers.seen) > before, "the leader's request", 30)
+        until(lambda: len(providers.seen) > before, "the leader's request")
         providers.delay_s = 0.3
         rest = [pool.submit(caller.ask, "anthropic", body) for caller, body in zip(followers, asked[1:], strict=True)]
         time.sleep(0.5)  # so that they wait; who comes later finds no leader, which is as good

@@ -1,8 +1,9 @@
 """OpenAI's responses API through the gateway: relayed where the backend speaks it, translated where it does not."""
 from __future__ import annotations
 
+import contextlib
 import json
-import time
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from gateway.ledger.registers import KEPT
 from tests.build import PLAIN, Gateway, Process, backend, chat_answer, chat_body, chat_stream, messages_answer, messages_stream
 from tests.upstream import Site, Upstream, stream, until, whole
 
@@ -149,6 +151,12 @@ def test_a_background_answer_is_metered_when_it_is_fetched(served: tuple[Gateway
     assert site.requests[-1].path.endswith("/v1/responses/resp_bg/cancel")
 
 
+def kept(process: Process) -> set[str]:
+    """Of which answers the database knows whose they are."""
+    with contextlib.closing(sqlite3.connect(process.folder / "data" / "tollway.db")) as database:
+        return {name for (name,) in database.execute(f"SELECT name FROM {KEPT.name}")}
+
+
 def test_stored_answers_and_their_bills_survive_a_kill(upstream: Upstream, tmp_path: Path) -> None:
     """The next process knows whose they are and which backend has them, and books a background answer when it is fetched, once."""
     site = upstream.site("kept")
@@ -158,7 +166,7 @@ def test_stored_answers_and_their_bills_survive_a_kill(upstream: Upstream, tmp_p
         process.chat(body(site.model), path=PATH)
         call = process.chat(body(site.model, background=True), path=PATH).headers["x-tollway-call"]
         other = process.key("other")
-        time.sleep(0.5)                             # the mapping of a plain answer is written a little later
+        until(lambda: {"resp_a", "resp_b"} <= kept(process), "the mapping of a plain answer, which is written a little later")
         process.kill()
         process.start()
         for name in ("resp_a", "resp_b"):
