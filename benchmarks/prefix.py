@@ -123,13 +123,22 @@ def wire_body(provider: Provider, body: Mapping[str, Any], family: Family) -> by
     return orjson.dumps(marked_by_client(orjson.loads(raw))) if family.name == "own marks" else raw
 
 
+def _wire(provider: Provider, one: Timed, family: Family, *, clean: bool = False) -> bytes:
+    """The request of that moment, written once: of a long session that takes longest."""
+    body = one.clean if clean else one.body
+    key = provider.name, id(body)
+    if key not in one.wires:
+        one.wires[key] = wire_body(provider, body, family)
+    return one.wires[key]
+
+
 def untouched(provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family) -> float:
     """Sent directly, one answer beginning before the next request but for those of the same moment."""
     cache, total = provider.make(), 0.0
     for _, group in groupby(timed, key=lambda one: one.at_s):
         served = []
         for one in group:
-            body = {**orjson.loads(wire_body(provider, one.body, family)), "model": provider.model}
+            body = {**orjson.loads(_wire(provider, one, family)), "model": provider.model}
             used = cache.serve("client", body, one.at_s)
             served.append((used, one.at_s))
             total += cost_of(used, prices, provider.lives)
@@ -141,7 +150,7 @@ def untouched(provider: Provider, timed: Sequence[Timed], prices: Prices, family
 def _prompts(provider: Provider, timed: Sequence[Timed], family: Family) -> list[tuple[float, prompt.Prompt]]:
     """The requests unspoilt, as the provider renders them."""
     render: Callable[[Any], prompt.Prompt] = prompt.anthropic if provider.wire == "anthropic" else prompt.openai
-    return [(one.at_s, render({**orjson.loads(wire_body(provider, one.clean, family)), "model": provider.model}))
+    return [(one.at_s, render({**orjson.loads(_wire(provider, one, family, clean=True)), "model": provider.model}))
             for one in timed]  # fmt: skip
 
 
@@ -180,7 +189,7 @@ def through(
     for at_s, group in groupby(timed, key=lambda one: one.at_s):
         taken = [one for one in group if one.session not in left]
         try:
-            bodies = [wire_body(provider, one.body, family) for one in taken]
+            bodies = [_wire(provider, one, family) for one in taken]
             seen = running.send(provider.name, family.name.replace(" ", "-"), bodies, base_s + at_s) if bodies else []
         except (BadRequest, Declined) as why:
             if isinstance(why, Declined) and why.by_provider and _takes(provider, bodies):

@@ -22,8 +22,9 @@ _AHEAD = 64
 """How many of the next requests of a piece are looked at for one that parts from this prompt behind it."""
 _HORIZON_S = 43_200.0
 _PASSES = 2
-_MOST_SERVED = 50_000
-"""Where requests are moved one by one, about so many are served a pass; of very many, neighbours are moved together."""
+_MOST_BYTES = 1_000_000_000
+"""Where requests are moved one by one, so many bytes of prompts are served a pass, about; where that would be more, neighbours
+are moved together."""
 
 
 class Marks(Protocol):
@@ -125,7 +126,8 @@ def by_lifetime(prompts: Prompts, prices: Prices, lives: Mapping[str, float], ma
         return total
 
     many = len(prompts)
-    together = max(many // max(_MOST_SERVED // max(many, 1), 1), 1)
+    whole = sum(len(prompt.text) for _, prompt in prompts)
+    together = max(many * whole // _MOST_BYTES, 1)
     return _descent(frozenset(), [range(start, min(start + together, many)) for start in range(0, many, together)], cost)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import prefix_texts as texts
@@ -28,6 +28,8 @@ class Timed:
     body: Json
     clean: Json
     session: int
+    wires: dict[tuple[str, int], bytes] = field(default_factory=dict, compare=False, repr=False)
+    """What has been written of the two for a provider."""
 
 
 @dataclass(frozen=True, slots=True)
