@@ -256,6 +256,8 @@ class Process(Running):
         self.http.close()
         if self.process.alive:
             self.terminate()
+            if self.wait(2) is None:
+                self.terminate()    # ends the time in which it is not ready any more
             if self.wait(15) is None:
                 self.kill()
         self._held.close()
