@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from gateway.metering import prices
 from tests.build import PLAIN, Gateway, backend
@@ -15,7 +15,7 @@ from tests.upstream import Site, Upstream
 SITES = 400
 HASTY = {"head": {"first_byte_timeout_ms": 500}, "rest": {"idle_timeout_ms": 700}}
 """What of an answer a hasty backend does not wait for; all others wait longer than any busy machine makes them."""
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
