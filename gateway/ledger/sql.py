@@ -41,8 +41,8 @@ BATCH_S = 0.25
 _ROWS_AT_ONCE, _REST_S = (32, 8, 1), 0.0005
 """Rows of one statement on SQLite: after each its thread must win the interpreter back from a loop that is busy. Between two
 long ones it rests: a kernel lets a thread run on for some milliseconds, though the loop has become ready on the same core."""
-_STEPS_AT_ONCE = 20_000
-"""Of SQLite's own machine, within a statement, between two rests: about half a millisecond."""
+_STEPS_AT_ONCE, _PAUSE_S = 20_000, 0.0001
+"""Of SQLite's own machine, within a statement, between two pauses: about half a millisecond, and how long they are."""
 QUEUE = 20_000
 RETRY_S = 1.0
 COMMAND_S = 5.0
@@ -136,7 +136,7 @@ class Store:
 
 def _sqlite_settings(connection: Any, _: Any) -> None:
     connection.create_function("step_back", 0, _step_back)
-    connection.run_async(lambda driver: driver.set_progress_handler(_rest, _STEPS_AT_ONCE))
+    connection.run_async(lambda driver: driver.set_progress_handler(_pause, _STEPS_AT_ONCE))
     cursor = connection.cursor()
     cursor.execute("SELECT step_back()")                    # runs in the thread that has the connection
     for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
@@ -144,9 +144,9 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
     cursor.close()
 
 
-def _rest() -> None:
+def _pause() -> None:
     """In the middle of a long statement, such as those of the roll-ups."""
-    time.sleep(_REST_S)
+    time.sleep(_PAUSE_S)
 
 
 def _step_back() -> None:
