@@ -128,6 +128,8 @@ class Attempt(msgspec.Struct, kw_only=True):
             set_fields=self.set_fields,
             ask_usage=sketch.stream and not sketch.wants_usage,
         )
+        if client == target.dialect == "anthropic_messages":
+            body = fitting.without_unsigned(body)
         if not target.cache_ttl:
             body = fitting.without_ttl(body)
         most = target.max_tool_name or (fitting.LONGEST_NAME.get(target.dialect) if client != target.dialect else None)

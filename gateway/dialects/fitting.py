@@ -1,4 +1,5 @@
-"""What some backends cannot take, made so that they can: tool names of any length, and lifetimes in cache markers.
+"""What some backends cannot take, made so that they can: tool names of any length, lifetimes in cache markers, and thinking
+that another provider's model did and that nobody has signed.
 
 Bodies are changed in place, by whole JSON strings: a quote within a string is escaped, so what stands between two quotes is a
 string of its own. Everything else keeps its bytes.
@@ -20,6 +21,11 @@ LONGEST_NAME: Mapping[str, int] = {"openai_chat": 64, "openai_responses": 64, "a
 """How long a tool's name may be by the API that a dialect comes from."""
 _DIGEST = 8
 _MARKER = re.compile(rb'("cache_control"\s*:\s*)(\{[^{}]*"ttl"[^{}]*\})')
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_MEMBER = rb'"(?:type"\s*:\s*"thinking"|signature"\s*:\s*""|thinking"\s*:\s*' + _STRING + rb")"
+_THOUGHT = rb"\{\s*" + _MEMBER + rb"\s*,\s*" + _MEMBER + rb"\s*,\s*" + _MEMBER + rb"\s*\}"
+_UNSIGNED = re.compile(rb"(?<=\[)\s*(?:" + _THOUGHT + rb"\s*,\s*)+|,\s*" + _THOUGHT, re.DOTALL)
+_NOT_SIGNED = re.compile(rb'"signature"\s*:\s*""')
 Names = Sequence[tuple[bytes, bytes]]
 """Names as the client gave them and as the backend gets them, both as JSON strings."""
 
@@ -70,6 +76,12 @@ def restore(answer: bytes, names: Names) -> bytes:
 def without_ttl(body: bytes) -> bytes:
     """Cache markers without a lifetime: the backend's own holds."""
     return _MARKER.sub(_without_ttl, body) if b'"ttl"' in body else body
+
+
+def without_unsigned(body: bytes) -> bytes:
+    """A conversation in Anthropic's dialect without the thinking that was translated from elsewhere: its empty signature would
+    be refused. A turn of nothing else stays as it is."""
+    return _UNSIGNED.sub(b"", body) if b'"signature"' in body and _NOT_SIGNED.search(body) else body
 
 
 def _without_ttl(found: re.Match[bytes]) -> bytes:

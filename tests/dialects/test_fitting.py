@@ -10,6 +10,7 @@ from gateway.core.errors import UpstreamError
 from gateway.dialects import fitting
 from tests.dialects.play import data, sketch, wire
 
+Json = dict[str, Any]
 LONG = "mcp__" + "server_" * 12 + "__find"
 TWIN = LONG + "_all"
 
@@ -69,3 +70,22 @@ def test_a_stream_that_is_cut_is_restored_too() -> None:
 ])
 def test_markers_lose_their_lifetime_and_nothing_else_changes(raw: bytes, sent: bytes) -> None:
     assert fitting.without_ttl(raw) == sent
+
+
+OURS, THEIRS = {"type": "thinking", "thinking": 'so "then" \\ {', "signature": ""}, {"type": "thinking", "thinking": "hm", "signature": "EqQB"}
+TEXT = {"type": "text", "text": '[{"type":"thinking","thinking":"x","signature":""},'}
+
+
+@pytest.mark.parametrize(("content", "kept"), [
+    ([OURS, TEXT], [TEXT]), ([TEXT, OURS], [TEXT]), ([OURS, OURS, TEXT], [TEXT]), ([TEXT, OURS, OURS, THEIRS], [TEXT, THEIRS]),
+    ([THEIRS, OURS, TEXT], [THEIRS, TEXT]), ([dict(reversed(OURS.items())), TEXT], [TEXT]), ([THEIRS, TEXT], [THEIRS, TEXT]),
+    ([OURS], [OURS]), ([{"type": "tool_use", "id": "t", "name": "f", "input": {"a": OURS, "b": 1}}], None),
+])  # fmt: skip
+@pytest.mark.parametrize("space", [(",", ":"), (", ", ": "), (" ,\n ", " : ")], ids=["tight", "usual", "wide"])
+def test_thinking_that_nobody_signed_stays_here(content: list[Json], kept: list[Json] | None, space: tuple[str, str]) -> None:
+    """Only whole blocks of a turn's content go, wherever they stand; what the provider signed, texts and tools' inputs stay."""
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": content}]
+    raw = json.dumps({"messages": messages}, separators=space).encode()
+    found = fitting.without_unsigned(raw)
+    assert json.loads(found)["messages"][1]["content"] == (content if kept is None else kept)
+    assert kept not in (content, None) or found == raw

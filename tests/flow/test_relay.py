@@ -211,3 +211,16 @@ def test_a_packed_answer_is_unpacked_and_metered(gateway: Gateway, fresh: Fresh,
     assert answer.json() == document
     assert "content-encoding" not in answer.headers
     assert gateway.call(answer.headers["x-tollway-call"])["attempts"][0]["tokens_from"] == "provider"
+
+
+def test_a_conversation_that_thought_elsewhere_goes_on_at_anthropic(gateway: Gateway, openai: Site, anthropic: Site) -> None:
+    """The reasoning of another provider's model is shown as thinking, which Anthropic would refuse: it has no signature."""
+    message = {"role": "assistant", "reasoning_content": "Let me see.", "content": "Hello there."}
+    openai.says(whole(chat_answer(choices=[{"index": 0, "message": message, "finish_reason": "stop"}])))
+    anthropic.says(whole(messages_answer()))
+    first = gateway.chat(messages_body(openai.model), path="/v1/messages").json()
+    assert [block["type"] for block in first["content"]] == ["thinking", "text"]
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": first["content"]}, {"role": "user", "content": "go on"}]
+    assert gateway.chat(messages_body(anthropic.model, messages=turns), path="/v1/messages").status_code == 200
+    sent = anthropic.requests[0].json["messages"][1]["content"]
+    assert [block["type"] for block in sent] == ["text"]
