@@ -30,7 +30,9 @@ from gateway.holds import Holds
 from gateway.idempotency import Idempotency
 from gateway.lanes.trial import Trials
 from gateway.ledger import reports
-from gateway.metering import prices
+from gateway.metering.price_files import PriceFiles
+from gateway.metering.prices import PriceBook
+from gateway.metering.rows import PriceFileError
 from gateway.metrics import Metrics
 from gateway.missed import Misses
 from gateway.passage import Passage
@@ -149,10 +151,10 @@ def build(
     `demo_team`: a team that gets a first key in DATA/keys/demo, as `tollway up` promises. `seat`: this process is one of
     several workers, and what there may be only one of is at the house.
     """
-    policies, book = PolicyStore(settings.policies), prices.load(settings.prices)
+    policies, prices = PolicyStore(settings.policies), PriceFiles(settings.prices)
     if seat is not None:
         import gateway.web.site  # noqa: F401 - before the workers are forked, so that they share it
-    return Gateway(lambda: _services(settings, policies, book, transport, demo_team, seat), settings)
+    return Gateway(lambda: _services(settings, policies, prices, transport, demo_team, seat), settings)
 
 
 async def check(settings: Settings) -> None:
@@ -166,7 +168,7 @@ async def check(settings: Settings) -> None:
 async def _services(
     settings: Settings,
     policies: PolicyStore,
-    book: prices.PriceBook,
+    prices: PriceFiles,
     transport: Transport | None,
     demo_team: str | None,
     seat: Seat | None,
@@ -176,7 +178,7 @@ async def _services(
     of_house = None if seat is None else stores_of_house(settings, pepper, policies, seat)
     async with AsyncExitStack() as running:
         stores = await running.enter_async_context(of_house or own_stores(settings, pepper, policies, demo_team))
-        services = await _made(settings, policies, book, transport or WireTransport(), stores, pepper, seat)
+        services = await _made(settings, policies, prices, transport or WireTransport(), stores, pepper, seat)
         sys.setswitchinterval(_SWITCH_S)
         KNOWN.resize(settings.known_parts_mb << 20)
         beginnings.KNOWN.resize(settings.known_turns_mb << 20)
@@ -190,11 +192,12 @@ async def _services(
 
 
 async def _made(
-    settings: Settings, policies: PolicyStore, book: prices.PriceBook, wire: Transport, stores: Stores, pepper: bytes,
+    settings: Settings, policies: PolicyStore, prices: PriceFiles, wire: Transport, stores: Stores, pepper: bytes,
     seat: Seat | None,
 ) -> Services:  # fmt: skip
     known = People(await people_known(stores.people))
     remembered = None if settings.database_url.startswith("sqlite") else remembered_keys(settings)
+    book = prices.book
     fleet, index = Fleet(settings, _rates_of(book)), PrefixIndex(settings.prefix_index_mb << 20)
     kv = KvWatch(index)
     return Services(
@@ -213,6 +216,7 @@ async def _made(
         live=Live(settings, fleet, wire, kv.told),
         upstream=Upstream(wire),
         prices=book,
+        price_files=prices,
         budgets=stores.budgets,
         journal=stores.journal,
         ledger=stores.ledger,
@@ -246,7 +250,7 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     for sharing in _sharing(services, None if seat is None else seat.worker):
         await sharing.start()
         running.push_async_callback(sharing.close)
-    reload = asyncio.create_task(_reload_policies(services.policies), name="policy-reload")
+    reload = asyncio.create_task(_reload(services), name="reload")
     running.callback(reload.cancel)
 
 
@@ -275,14 +279,31 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
         yield Sharing(near, HouseExchange(services.house.link, worker))
 
 
-async def _reload_policies(policies: PolicyStore) -> None:
+async def _reload(services: Services) -> None:
     while True:
         await asyncio.sleep(_RELOAD_S)
-        problems = await asyncio.to_thread(policies.reload_if_changed)
-        if problems:
-            _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
-        elif problems is not None:
-            _log.info("policy files loaded, version %s", policies.current.version)
+        await _reload_policies(services.policies)
+        await _reload_prices(services)
+
+
+async def _reload_policies(policies: PolicyStore) -> None:
+    problems = await asyncio.to_thread(policies.reload_if_changed)
+    if problems:
+        _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
+    elif problems is not None:
+        _log.info("policy files loaded, version %s", policies.current.version)
+
+
+async def _reload_prices(services: Services) -> None:
+    try:
+        fresh = await asyncio.to_thread(services.price_files.changed)
+    except PriceFileError as error:
+        _log.error("price files not loaded, the last good ones stay in force: %s", error)
+        return
+    if fresh is not None:
+        services.prices.renew(fresh.files)
+        services.fleet.stale()
+        _log.info("price files loaded")
 
 
 def _learnt(data: Path) -> Learnt | None:
@@ -298,7 +319,7 @@ def _learnt(data: Path) -> Learnt | None:
     return model.learnt() if model.measured is not None and model.measured.useful else None
 
 
-def _rates_of(book: prices.PriceBook) -> Callable[[str, str, str | None], Rates]:
+def _rates_of(book: PriceBook) -> Callable[[str, str, str | None], Rates]:
     def rates_of(provider: str, model: str, tier: str | None) -> Rates:
         found = book.rates(provider, model, tier, time.time_ns() // 1_000)
         return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)

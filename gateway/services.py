@@ -21,6 +21,7 @@ from gateway.ledger.last_known import LastKnown
 from gateway.ledger.reports import Reports
 from gateway.ledger.sql import SqlLedger
 from gateway.memory_table import MemoryTable
+from gateway.metering.price_files import PriceFiles
 from gateway.metering.prices import PriceBook
 from gateway.metrics import Metrics
 from gateway.missed import Misses
@@ -52,6 +53,7 @@ class Services:
     fleet: Fleet
     upstream: Upstream
     prices: PriceBook
+    price_files: PriceFiles
     budgets: Budgets
     journal: Journal
     ledger: SqlLedger

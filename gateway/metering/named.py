@@ -1,13 +1,13 @@
 """Price rows by the ids that entries name -> what a token of each class costs under them."""
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 from gateway.core.usage import WRITE_TTLS
 from gateway.metering.charge import WRITES
 from gateway.metering.prices import PriceBook
-from gateway.metering.rows import Row
+from gateway.metering.rows import PriceFileError, Row
 
 TokenRates = Mapping[str, int]
 """`input`, `cached`, `write_5m` and so on, `output` -> pico-dollars a token, the surcharge of a place included."""
@@ -15,14 +15,14 @@ TokenRates = Mapping[str, int]
 
 def named(load: Callable[[], PriceBook]) -> Callable[[Sequence[str]], TokenRates | None]:
     """A function from ids of rows to rates; None where several rows were used together, or one is no longer there. The book is
-    loaded when the first row is asked for."""
-
-    @cache
-    def book() -> Mapping[str, Row]:
-        return {row.id: row for row in load().rows()}
+    loaded when a row is asked for that was not there before; rows that have left it stay known."""
+    rows, unknown = dict[str, Row](), set[str]()
 
     def rates(ids: Sequence[str]) -> TokenRates | None:
-        rows = book()
+        if any(id not in rows and id not in unknown for id in ids):
+            with contextlib.suppress(PriceFileError):       # its files are being edited: what was known stays so
+                rows.update({row.id: row for row in load().rows()})
+            unknown.update(id for id in ids if id not in rows)
         known = [rows[id] for id in ids if id in rows]
         if len(known) != 1 or len(ids) > 2:
             return None

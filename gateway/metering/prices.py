@@ -69,9 +69,9 @@ class _Line:
     """Most output tokens; -1: not looked up yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PriceBook:
-    """Price files in order, the later one wins."""
+    """Price files in order, the later one wins. Whoever prices has the same one, so that all follow when files change."""
 
     files: tuple[PriceFile, ...] = field(repr=False)
     _lines: dict[tuple[str, str, str | None, str | None, bool], _Line] = field(default_factory=dict, compare=False, repr=False)
@@ -110,6 +110,12 @@ class PriceBook:
     def bands(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> tuple[Row, ...]:
         """The rows in force, base band first; empty: none."""
         return _now(self._line(provider, model, tier, region, False), at_us).bands
+
+    def renew(self, files: tuple[PriceFile, ...]) -> None:
+        """From now on by these files. Calls under way are priced by them too: a price that changes is a new dated row."""
+        self.files = files
+        self._lines.clear()
+        self._dearest.clear()
 
     def dearest(
         self, provider: str, model: str, tier: str | None, at_us: int, *, input_bound: int, region: str | None = None,
