@@ -27,7 +27,7 @@ from gateway.holds import Holds
 from gateway.ledger import Entry
 from gateway.ledger.journal import Journal, Room
 from gateway.ledger.sql import SqlLedger
-from gateway.metering import prices
+from gateway.metering.price_files import PriceFiles
 from gateway.metrics import Metrics
 from gateway.orphans import pricing
 from gateway.pipeline import Pipeline
@@ -80,7 +80,7 @@ class World:
         }  # fmt: skip
         config = {"backends": backends, "durability": self.durability, "explain_mb": 0}
         self.settings = read_settings(write_files(folder, config, {TEAM: policy}), None, None)
-        self.policies, self.book = PolicyStore(self.settings.policies), prices.load(self.settings.prices)
+        self.policies, self.prices = PolicyStore(self.settings.policies), PriceFiles(self.settings.prices)
         self.key_id, key = mint()
         self.key = key.reveal()
         ring = KeyRing(b"pepper")
@@ -228,7 +228,7 @@ class Life:
             budgets=self.budgets, status=nothing, upkeep=nothing,
         )  # fmt: skip
         await self.ledger.start(self.found)
-        via = await app._made(world.settings, world.policies, world.book, world.servers, stores, b"pepper", None)
+        via = await app._made(world.settings, world.policies, world.prices, world.servers, stores, b"pepper", None)
         self.admission, self.progress = via.admission, via.progress
         holds = Holds(via.budgets, via.prices)
         pipeline = Pipeline(via, holds)
