@@ -128,15 +128,9 @@ class Attempt(msgspec.Struct, kw_only=True):
             set_fields=self.set_fields,
             ask_usage=sketch.stream and not sketch.wants_usage,
         )
-        if client == target.dialect == "anthropic_messages":
-            body = fitting.without_unsigned(body)
-        if not target.cache_ttl:
-            body = fitting.without_ttl(body)
-        most = target.max_tool_name or (fitting.LONGEST_NAME.get(target.dialect) if client != target.dialect else None)
-        if most is not None:
-            self._names = fitting.long_names(body, most)
-            body = fitting.shorten(body, self._names)
-        return body
+        body = fitting.accepted(body, client, target)
+        self._names = fitting.names_for(body, client, target)
+        return fitting.shorten(body, self._names)
 
     def run(self, request: bytes, upstream: Upstream, client: Client) -> Awaitable[None]:
         """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""

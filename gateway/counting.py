@@ -14,6 +14,7 @@ from gateway.backends.http import Stop
 from gateway.backends.upstream import Stopped, incoming, outgoing, read
 from gateway.core.call import Call
 from gateway.core.errors import UpstreamError, UpstreamTimeout
+from gateway.dialects import fitting
 from gateway.metering import estimate
 from gateway.planning import Planning
 from gateway.relay import Client
@@ -47,6 +48,8 @@ class Counting:
         name = call.dialect
         set_fields = dict.fromkeys(target.left_out(name, call.sketch.spans))
         body = dialects.request(name, name, call.body, call.sketch, model=model, set_fields=set_fields, ask_usage=False)
+        body = fitting.accepted(body, name, target)
+        body = fitting.shorten(body, fitting.names_for(body, name, target))
         stop = Stop()
         client.on_gone(stop.set)
         if client.gone:

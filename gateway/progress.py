@@ -6,10 +6,10 @@ Nothing is counted on a stream's own way: a task looks at all of them and estima
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from gateway.core.background import Background
 from gateway.ledger.journal import Journal, JournalError
 from gateway.stretch import RENEW_S
 
@@ -21,24 +21,16 @@ Produced = Callable[[], Callable[[], str] | None]
 """Gives the function that gives the text so far; None while there is none."""
 
 
-class ProgressNotes:
+class ProgressNotes(Background):
     """One task per process."""
+
+    task_name = "progress"
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._running: dict[str, tuple[Produced, Callable[[], Awaitable[None]]]] = {}
         self._seconds: dict[str, int] = {}
         self._told: dict[str, int] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="progress")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     def began(self, attempt_id: str, produced: Produced, renew: Callable[[], Awaitable[None]]) -> None:
         self._running[attempt_id] = produced, renew

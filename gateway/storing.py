@@ -9,7 +9,6 @@ does not know it any more is asked again without (`Attempt.refused`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from gateway.backends.fleet import Target
 from gateway.backends.http import Fields, Stop
 from gateway.backends.upstream import Broken, Unanswered, read
 from gateway.budgets import Hold
+from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.entry import Entry
 from gateway.core.errors import GatewayError
@@ -60,22 +60,13 @@ class _Asked(NamedTuple):
     made: bool = False
 
 
-class Storing:
-    """One per process."""
+class Storing(Background):
+    """One per process. What is stored when it is closed ends by itself: other processes may know of it."""
+
+    task_name = "storing"
 
     def __init__(self, via: Services) -> None:
         self._via, self._heads, self._stands = via, via.planner.heads, Stands()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="storing")
-
-    async def close(self) -> None:
-        """What is stored ends by itself: other processes may know of it."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     async def _run(self) -> None:
         while True:

@@ -8,7 +8,6 @@ the place of the one before; what nobody is likely to ask for again is let go.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import OrderedDict
@@ -20,6 +19,7 @@ from msgspec.structs import replace as with_fields
 
 from gateway import dialects
 from gateway.caching import KEEP_WARM
+from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError
 from gateway.core.ids import new_id
@@ -77,15 +77,16 @@ class _Nobody(Client):
         await self.end()
 
 
-class Warmer:
+class Warmer(Background):
     """One per process; `serve` is the pipeline's. Bounded by bytes of prompts, oldest out first."""
+
+    task_name = "keep-warm"
 
     def __init__(self, policy_of: Callable[[str], Policy], most_bytes: int = _MOST_BYTES) -> None:
         self.serve: Serve | None = None
         self._policy_of, self._most = policy_of, most_bytes
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._bytes = 0
-        self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -102,15 +103,6 @@ class Warmer:
         self._bytes += len(call.body)
         while self._bytes > self._most:
             self._drop(next(iter(self._kept)))
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="keep-warm")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     async def _run(self) -> None:
         while True:

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
+from gateway.core.background import Background
 from gateway.key_table import KeyTable
 from gateway.people_table import PeopleTable
 from gateway.remembered import Remembered
@@ -17,26 +17,18 @@ EVERY_S = 2.0
 _log = logging.getLogger("tollway.keys")
 
 
-class Watch:
+class Watch(Background):
     """One task; `start` after the keys were loaded, `close` at the end."""
+
+    task_name = "key-watch"
 
     def __init__(
         self, ring: KeyRing, keys: KeyTable, people: People, people_table: PeopleTable, remembered: Remembered | None = None
     ) -> None:  # fmt: skip
         self._ring, self._keys, self._people, self._people_table = ring, keys, people, people_table
         self._remembered = remembered
-        self._task: asyncio.Task[None] | None = None
         self.warning: str | None = None
         """What the database's own settings put at risk; None if nothing."""
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="key-watch")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     async def look(self) -> None:
         """Reads what is new. Raises SQLAlchemy's errors or `OSError` where the database is away."""

@@ -24,6 +24,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
+from gateway.dialects import fitting
 from gateway.holds import Holds
 from gateway.prefix.chain import Chain
 from gateway.services import Services
@@ -106,10 +107,11 @@ class Handover:
         model = one.resolved.model
         set_fields = {name: value for name, value in target.set_fields.items() if name != "service_tier"}
         left = dict.fromkeys(target.left_out(one.call.dialect, one.call.sketch.spans))
-        return dialects.request(
+        body = dialects.request(
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
             set_fields={**left, **set_fields}, ask_usage=False,
         )  # fmt: skip
+        return fitting.accepted(body, one.call.dialect, target)
 
     async def _booking(self, one: Ready, lane: Lane, target: Target, body: bytes) -> Booking:
         """Held and journalled as if it were sent by itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.outcome import Observed
 from gateway.dialects.relay import StreamRelay
 
-LONGEST_NAME: Mapping[str, int] = {"openai_chat": 64, "openai_responses": 64, "anthropic_messages": 128}
+_LONGEST_NAME: Mapping[str, int] = {"openai_chat": 64, "openai_responses": 64, "anthropic_messages": 128}
 """How long a tool's name may be by the API that a dialect comes from."""
 _DIGEST = 8
 _MARKER = re.compile(rb'("cache_control"\s*:\s*)(\{[^{}]*"ttl"[^{}]*\})')
@@ -44,6 +44,31 @@ class _Body(msgspec.Struct):
 
 
 _tools = msgspec.json.Decoder(_Body).decode
+
+
+class Takes(Protocol):
+    """What a backend takes: its dialect, lifetimes in cache markers, and how long a tool's name may be (None: as long as its
+    dialect says)."""
+
+    @property
+    def dialect(self) -> str: ...
+    @property
+    def cache_ttl(self) -> bool: ...
+    @property
+    def max_tool_name(self) -> int | None: ...
+
+
+def accepted(body: bytes, client: str, target: Takes) -> bytes:
+    """A request that came in the dialect `client`, without what the backend would refuse it for."""
+    if client == target.dialect == "anthropic_messages":
+        body = without_unsigned(body)
+    return body if target.cache_ttl else without_ttl(body)
+
+
+def names_for(body: bytes, client: str, target: Takes) -> Names:
+    """The tools of a request whose names are too long for the backend."""
+    most = target.max_tool_name or (_LONGEST_NAME.get(target.dialect) if client != target.dialect else None)
+    return () if most is None else long_names(body, most)
 
 
 def long_names(body: bytes, most: int) -> Names:

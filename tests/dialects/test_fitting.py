@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -89,3 +89,31 @@ def test_thinking_that_nobody_signed_stays_here(content: list[Json], kept: list[
     found = fitting.without_unsigned(raw)
     assert json.loads(found)["messages"][1]["content"] == (content if kept is None else kept)
     assert kept not in (content, None) or found == raw
+
+
+class Backend(NamedTuple):
+    dialect: str
+    cache_ttl: bool = True
+    max_tool_name: int | None = None
+
+
+MARKED = b'{"cache_control":{"type":"ephemeral","ttl":"1h"},"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":""},{"type":"text","text":"a"}]}]}'
+
+
+@pytest.mark.parametrize(("client", "target", "gone"), [
+    ("anthropic_messages", Backend("anthropic_messages"), b'{"type":"thinking","thinking":"","signature":""},'),
+    ("anthropic_messages", Backend("openai_chat"), b""),
+    ("openai_chat", Backend("openai_chat", cache_ttl=False), b',"ttl":"1h"'),
+])
+def test_what_a_backend_would_refuse_is_left_out(client: str, target: Backend, gone: bytes) -> None:
+    """By the dialects and by what the backend is said to take, and no more than that."""
+    assert fitting.accepted(MARKED, client, target) == MARKED.replace(gone, b"", 1)
+
+
+@pytest.mark.parametrize(("client", "target", "long"), [
+    ("openai_chat", Backend("openai_chat"), False), ("openai_chat", Backend("openai_chat", max_tool_name=64), True),
+    ("openai_responses", Backend("openai_chat"), True), ("openai_chat", Backend("anthropic_messages"), False),
+    ("openai_chat", Backend("anthropic_messages", max_tool_name=32), True),
+])
+def test_a_name_is_too_long_by_the_backend_or_by_the_api_translated_to(client: str, target: Backend, long: bool) -> None:
+    assert bool(fitting.names_for(body(LONG), client, target)) == long

@@ -101,6 +101,16 @@ def test_a_backend_that_can_count_is_asked(beside: tuple[Gateway, dict[str, Site
     assert gateway.chat(messages_body("m-claude2"), path=COUNT).status_code == 400
 
 
+def test_what_is_counted_is_what_would_be_sent(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """Thinking that nobody signed, which the provider refuses, goes there no more than with a call."""
+    gateway, sites = beside
+    sites["claude2"].says(whole(b'{"input_tokens":14}'))
+    text = {"type": "text", "text": "a"}
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}, text]}, {"role": "user", "content": "go on"}]
+    assert gateway.chat(messages_body("m-claude2", messages=turns), path=COUNT).status_code == 200
+    assert sites["claude2"].requests[-1].json["messages"][1]["content"] == [text]
+
+
 @pytest.mark.parametrize("site", ["plainchat", "claude2"])
 def test_else_it_is_estimated_and_marked(beside: tuple[Gateway, dict[str, Site]], site: str) -> None:
     """For backends of another dialect, and where the backend that could count does not answer."""
