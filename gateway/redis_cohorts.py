@@ -2,7 +2,7 @@
 
 A leader's keys are a lease, which its process renews while it waits for its answer; if the process dies they go by
 themselves. Who waits looks at them every few hundredths of a second, all calls of a process in one command. With Redis away
-everybody goes on as if alone. Keys are digests: no text and no names.
+everybody goes on as if alone. Keys are digests, no text and no names, and lie in the one slot of their organisation.
 """
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RedisCohorts:
     """See `Others`. The link is its own."""
 
     def __init__(self, link: Link, org: str) -> None:
-        self._link, self._prefix = link, f"tollway:{org}:writing:"
+        self._link, self._prefix = link, f"tollway:{{{org}}}:writing:"
         self._me = secrets.token_hex(6)
         self._leads: dict[int, list[str]] = {}
         """What this process leads for and has not begun."""
