@@ -276,7 +276,7 @@ class Booking(msgspec.Struct, kw_only=True):
                 via.kv.learnt(entry.team, target.pool, chain, self.plan.call.body)
             via.misses.remember(
                 Answered(
-                    id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,
+                    id=entry.id, at_us=entry.at_us, domain=entry.team, chain=chain, model=entry.upstream_model,
                     body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
                     read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
                 )
