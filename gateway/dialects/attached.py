@@ -14,16 +14,28 @@ import msgspec
 from gateway.core.part import NOTHING, Attached, Part
 
 _TALKS = frozenset({"messages", "input"})
-_WORDS = (b'"image', b'"input_', b'"file"', b'"audio', b'"document"', b'"video', b'"computer_', b'"container_', b'"item_', b"\\u")
-"""How the kinds below begin; an escape may hide any."""
 _IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot", "image_generation_call"})
 _SOUND = frozenset({"input_audio", "audio", "audio_url"})
 _FILES = frozenset({
     "file", "input_file", "document", "container_upload", "item_reference", "video", "video_url", "input_video",
 })  # fmt: skip
+_KINDS = _IMAGES | _SOUND | _FILES
 _INNER = ("content", "output")
 """Fields of a message, an item or a tool's result that hold contents."""
+_NONE = (b"", b"null")
 _LINKS = frozenset({"url", "uri", "file_id", "file_url", "file_uri", "id"})
+
+
+class _Thing(msgspec.Struct):
+    """A message, an item or a content, as far as it tells whether to look closer."""
+
+    type: Any = None
+    content: msgspec.Raw = msgspec.Raw()
+    output: msgspec.Raw = msgspec.Raw()
+    audio: msgspec.Raw = msgspec.Raw()
+
+
+_thing, _things = msgspec.json.Decoder(_Thing), msgspec.json.Decoder(list[_Thing])
 
 
 def attached(body: bytes, parts: Sequence[Part]) -> Attached:
@@ -40,7 +52,7 @@ def attached(body: bytes, parts: Sequence[Part]) -> Attached:
 
 
 def _of(value: bytes) -> Attached:
-    if not any([word in value for word in _WORDS]):
+    if _is_text(value):
         return NOTHING
     try:
         talk = msgspec.json.decode(value)
@@ -51,6 +63,17 @@ def _of(value: bytes) -> Attached:
         if (one := _one(content)) != NOTHING:
             found = _sum(found, one)
     return found
+
+
+def _is_text(value: bytes) -> bool:
+    """Whether there is nothing but text, by the names of what there is; False also where that cannot be told."""
+    try:
+        things = _things.decode(value) if value.startswith(b"[") else [_thing.decode(value)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    inner = [bytes(raw) for thing in things for raw in (thing.content, thing.output)]
+    named = any([(isinstance(thing.type, str) and thing.type in _KINDS) or bytes(thing.audio) not in _NONE for thing in things])
+    return not named and all([_is_text(each) for each in inner if each.startswith((b"[", b"{"))])
 
 
 def _contents(things: list[Any]) -> Iterator[dict[str, Any]]:
