@@ -21,7 +21,7 @@ from gateway.core.call import Call
 from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
-from gateway.core.part import Part
+from gateway.core.part import NOTHING, Attached, Part
 from gateway.core.usage import TokenUsage
 from gateway.lanes.traffic import place_of
 from gateway.lanes.trial import missed as missed_deadline
@@ -58,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
+    attached: Attached = NOTHING
     parts: Sequence[Part] = ()
     """The prompt's parts in rendered order; the chain is over them."""
     output_cap: int | None = None
@@ -276,7 +277,7 @@ class Booking(msgspec.Struct, kw_only=True):
                 via.kv.learnt(entry.team, target.pool, chain, self.plan.call.body)
             via.misses.remember(
                 Answered(
-                    id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,
+                    id=entry.id, at_us=entry.at_us, domain=entry.team, chain=chain, model=entry.upstream_model,
                     body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
                     read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
                 )
@@ -292,7 +293,7 @@ class Booking(msgspec.Struct, kw_only=True):
             if self.planned is not None and self.planned.warm is not None:
                 via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
         if target.dialect == _STORING and outcome.observed.response_id:
-            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
+            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend, prompt_tokens + (tokens.output or 0))
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
 
 

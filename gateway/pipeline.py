@@ -30,7 +30,7 @@ from gateway.core.call import Call, Tenant
 from gateway.core.errors import BadRequest, GatewayError, Overloaded
 from gateway.fan_out import together
 from gateway.hedging import Race, Side
-from gateway.holds import Holds
+from gateway.holds import Asked, Holds
 from gateway.idempotency import HEADER
 from gateway.planning import DEADLINE, Planning, milliseconds
 from gateway.relay import Client
@@ -230,9 +230,8 @@ class Pipeline:
         request = attempt.request()
         reads_object = booking.planned is not None and booking.planned.object is not None
         size = len(request) + len(plan.call.body) * reads_object  # what is read there is paid for, and travels no more
-        booking.hold, limit, booking.stretch = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, size, first=booking.number == 1, deadline=attempt.deadline
-        )
+        asked = Asked(booking.id, plan.call, ranked, target, size, plan.attached, booking.number == 1, attempt.deadline)
+        booking.hold, limit, booking.stretch = await self._holds.take(policy, asked)
         attempt.stretch = booking.stretch
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit

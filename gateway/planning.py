@@ -18,10 +18,13 @@ from gateway.budgets import Refused
 from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, ContextLengthExceeded, Forbidden, GatewayError, ModelNotFound, Overloaded
+from gateway.core.part import Attached, Part
+from gateway.dialects.attached import attached
 from gateway.dialects.parts import Conversation, assistant_text, conversation
 from gateway.holds import choices
 from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
+from gateway.metering import estimate
 from gateway.missed import LEAST_TOKENS
 from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
@@ -32,7 +35,8 @@ from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane
 
 DEADLINE = "x-tollway-deadline-ms"
-_BYTES_PER_TOKEN = 4
+_STORING, _STORED = "openai_responses", ("conversation", "prompt")
+"""Fields that name what the provider keeps of a prompt."""
 _DEFAULT_RETRY_S = 5.0
 """Where no lane says when it will take calls again."""
 _SOON = frozenset({"healthy", "has_room"})
@@ -63,7 +67,8 @@ class Planning:
         if done.body is not call.body:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
         links = chain(team, model, done.parts, talk.id)
-        prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
+        held = self._attached(call, done.parts)
+        prompt_tokens = estimate.usual_input(len(call.body), held)
         others = policy.models.fallbacks.get(model, ())
         may_run = {model, *others}
         serving = [lane for lane in lanes if not lane.models.keys().isdisjoint(may_run)]
@@ -85,8 +90,21 @@ class Planning:
             prompt_tokens=prompt_tokens,
             cached=cached,
             parts=done.parts,
+            attached=held,
             output_cap=cap,
         )
+
+    def _attached(self, call: Call, parts: Sequence[Part]) -> Attached:
+        """What the prompt holds beside its text, what the provider has stored of the conversation among it."""
+        held, earlier = attached(call.body, parts), call.sketch.previous_id
+        if earlier is not None:
+            tokens = self._via.stored.tokens(earlier)
+            return held._replace(linked=held.linked + 1) if tokens is None else held._replace(earlier_tokens=tokens)
+        if call.dialect != _STORING:
+            return held
+        spans = call.sketch.spans
+        named = sum(name in spans and call.body[slice(*spans[name])] != b"null" for name in _STORED)
+        return held._replace(linked=held.linked + named) if named else held
 
     def lower(self, call: Call, policy: Policy, no: Refused) -> Plan:
         """The plan after a budget said no. Raises that no where nothing cheaper can take the call."""

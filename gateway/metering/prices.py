@@ -28,7 +28,6 @@ DEFAULT_TIERS = frozenset({"", "default", "standard", "standard_only", "on_deman
 NOWHERE = frozenset({None, "", "global", "not_available"})
 """Regions that mean no place in particular."""
 _TIERS = {"on_demand_priority": "priority", "on_demand_flex": "flex", "standard+fast": "fast"}
-_LONG_TTLS = ("write_1h", "write_12h")
 _DATED = re.compile(r"[-@]20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$|(?<=-preview)-\d\d-(?:20)?\d\d$")
 """`-2026-04-01`, `-20260901`, `@20260901`, and of previews `-05-20` and `-09-2025`."""
 _PROFILE = re.compile(r"^(us|eu|apac|jp|au|ca|us-gov)\.(?=\w+\.)")
@@ -55,7 +54,7 @@ class _Now:
     minute: int
     bands: tuple[Row, ...] = ()
     region: Region | None = None
-    tops: dict[tuple[bool, bool], tuple[_Top, ...]] = field(default_factory=dict)
+    tops: dict[bool, tuple[_Top, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -119,19 +118,19 @@ class PriceBook:
 
     def dearest(
         self, provider: str, model: str, tier: str | None, at_us: int, *, input_bound: int, region: str | None = None,
-        long_writes: bool = True, media: bool = False,
+        media: bool = False,
     ) -> tuple[int, int] | None:
         """The highest input and output rate (micro-dollars per million tokens) that a call may meet; None: not known.
 
-        `long_writes`: the request may store a prefix for an hour or more. `media`: it carries audio or images.
-        A tier that is asked for may be refused and served as the default one, so both count.
+        `media`: it carries images or sound. What the answer will be is not known, so all rates of output count. A tier that
+        is asked for may be refused and served as the default one, so both count.
         """
-        key, minute = (provider, model, tier, region, long_writes, media), at_us // 60_000_000
+        key, minute = (provider, model, tier, region, media), at_us // 60_000_000
         known = self._dearest.get(key)
         if known is None or known[0] != minute:
             if len(self._dearest) >= _REMEMBERED:
                 self._dearest.clear()
-            known = self._dearest[key] = minute, self._met(provider, model, tier, at_us, region, long_writes, media)
+            known = self._dearest[key] = minute, self._met(provider, model, tier, at_us, region, media)
         tops = known[1]
         if len(tops) == 1:
             return tops[0][1:]
@@ -139,23 +138,23 @@ class PriceBook:
         return (max([into for into, _ in met], default=0), max([out for _, out in met], default=0)) if tops else None
 
     def _met(
-        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
+        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, media: bool
     ) -> tuple[_Top, ...]:
         """`_tops` of the tier that is asked for, and of the default one; empty where the first is not priced."""
         tier = None if tier == "auto" else tier
-        asked = self._tops(provider, model, tier, at_us, region, long_writes, media)
+        asked = self._tops(provider, model, tier, at_us, region, media)
         if not asked or tier is None:
             return asked
-        return *asked, *self._tops(provider, model, None, at_us, region, long_writes, media)
+        return *asked, *self._tops(provider, model, None, at_us, region, media)
 
     def _tops(
-        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
+        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, media: bool
     ) -> tuple[_Top, ...]:
         """One for each band in force."""
         now = _now(self._line(provider, model, tier, region, False), at_us)
-        tops = now.tops.get((long_writes, media))
+        tops = now.tops.get(media)
         if tops is None:
-            tops = now.tops[long_writes, media] = tuple(_top(row, now.region, long_writes, media) for row in now.bands)
+            tops = now.tops[media] = tuple(_top(row, now.region, media) for row in now.bands)
         return tops
 
     def max_output(self, provider: str, model: str) -> int | None:
@@ -300,17 +299,11 @@ def _times(rate: int, region: Region | None) -> int:
     return rate if region is None else -(-rate * region.num // region.den)
 
 
-def _top(row: Row, region: Region | None, long_writes: bool, media: bool) -> _Top:
-    into = max((rate for name, rate in row.rates.items() if _may_be_input(name, long_writes, media)), default=0)
-    out = max((rate for name, rate in row.rates.items() if _may_be_output(name, media)), default=0)
+def _top(row: Row, region: Region | None, media: bool) -> _Top:
+    into = max((rate for name, rate in row.rates.items() if _may_be_input(name, media)), default=0)
+    out = max((rate for name, rate in row.rates.items() if name == "output" or name.endswith("_out")), default=0)
     return row.over, _times(into, region), _times(out, region)
 
 
-def _may_be_output(name: str, media: bool) -> bool:
-    return name == "output" or (media and name.endswith("_out"))
-
-
-def _may_be_input(name: str, long_writes: bool, media: bool) -> bool:
-    if name in _LONG_TTLS:
-        return long_writes
+def _may_be_input(name: str, media: bool) -> bool:
     return name in ("input", "cached") or name.startswith("write") or (media and name.endswith("_in"))

@@ -223,10 +223,10 @@ def test_no_call_costs_more_than_the_dearest_rates(ours: PriceBook, lane: tuple[
 
 
 def test_the_dearest_rate_leaves_out_what_the_request_cannot_meet(ours: PriceBook) -> None:
-    """Bands above its bound, long writes nobody asked for, audio in a text."""
-    assert ours.dearest("anthropic", "claude-haiku-5-5", None, us(), input_bound=9_000, long_writes=False) == (125_000, 500_000)
+    """Bands above its bound, and what images and sound cost in a text; an answer may be spoken whatever was asked."""
+    assert ours.dearest("anthropic", "claude-haiku-5-5", None, us(), input_bound=9_000) == (200_000, 500_000)
     assert ours.dearest("anthropic", "claude-haiku-5-5", None, us(), input_bound=100_001) == (1_000_000, 2_500_000)
-    assert ours.dearest("openai", "gpt-audio", None, us(), input_bound=9) == (2_500_000, 10_000_000)
+    assert ours.dearest("openai", "gpt-audio", None, us(), input_bound=9) == (2_500_000, 64_000_000)
     assert ours.dearest("openai", "gpt-audio", None, us(), input_bound=9, media=True) == (32_000_000, 64_000_000)
 
 
