@@ -36,7 +36,7 @@ class _Told(click.ClickException):
 
     def __init__(self, error: click.ClickException) -> None:
         super().__init__(error.format_message())
-        self.exit_code = error.exit_code
+        self.exit_code = error.exit_code  # type: ignore[misc]  # a class variable in click, read of the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
         told = {"error": {"message": self.message, "exit": self.exit_code}}
