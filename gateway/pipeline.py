@@ -24,10 +24,10 @@ from gateway.backends.engines.figures import Intent
 from gateway.backends.engines.live import urgency
 from gateway.backends.fields import told
 from gateway.backends.fleet import Target
-from gateway.booking import Booking, Plan
+from gateway.booking import Booking, Plan, headers_of
 from gateway.budgets import Refused
 from gateway.core.call import Call, Tenant
-from gateway.core.errors import BadRequest, Overloaded
+from gateway.core.errors import BadRequest, GatewayError, Overloaded
 from gateway.fan_out import together
 from gateway.hedging import Race, Side
 from gateway.holds import Asked, Holds
@@ -242,6 +242,10 @@ class Pipeline:
             via.progress.began(booking.id, lambda: attempt.outcome.produced, booking.renew)
         try:
             await attempt.run(request, via.upstream, client)
+        except (GatewayError, TryNext) as error:
+            what = error.error if isinstance(error, TryNext) else error
+            what.headers = [*attempt.headers, *(headers_of(booking.entry) if booking.entry else ())]
+            raise
         finally:
             via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same

@@ -6,7 +6,8 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,6 +38,9 @@ DEADLINE = "x-tollway-deadline-ms"
 _STORING, _STORED = "openai_responses", ("conversation", "prompt")
 """Fields that name what the provider keeps of a prompt."""
 _DEFAULT_RETRY_S = 5.0
+"""Where no lane says when it will take calls again."""
+_SOON = frozenset({"healthy", "has_room"})
+"""Filters whose no is for a moment."""
 _EXACT = 1e6
 _HOUR_US = 3_600_000_000
 
@@ -74,7 +78,9 @@ class Planning:
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
-            raise _nobody(decision, lanes, call.dialect if model in via.fleet.models else None)
+            now, probes = time.monotonic(), via.fleet.probes
+            unspoken = call.dialect if model in via.fleet.models else None
+            raise _nobody(decision, lanes, unspoken, lambda key: probes[key].rest_s(now))
         return Plan(
             call=call,
             decision=decision,
@@ -231,8 +237,11 @@ def milliseconds(text: str | None) -> float | None:
     return float(text)
 
 
-def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -> GatewayError:
-    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others."""
+def _nobody(
+    decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None, rest_s: Callable[[str], float]
+) -> GatewayError:
+    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others. `rest_s`:
+    how long a lane is still left alone."""
     model = decision.model
     serving = [lane.key for lane in lanes if model in lane.models]
     if not serving and unspoken is not None:
@@ -247,8 +256,9 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
     by = {no.by for no in reasons.values()}
     if by <= {"context_fits"}:
         return ContextLengthExceeded(f"the prompt is too long for {model}: {text}", param="messages")
-    if by & {"healthy", "has_room"}:
-        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=_DEFAULT_RETRY_S)
+    if not by.isdisjoint(_SOON):
+        rests = [rest_s(key) if no.by == "healthy" else _DEFAULT_RETRY_S for key, no in reasons.items() if no.by in _SOON]
+        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=min(rests))
     return Forbidden(f"the team's policy leaves no lane for this call: {text}")
 
 
