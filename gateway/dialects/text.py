@@ -7,8 +7,10 @@ import msgspec
 
 from gateway.core.prompt import Json
 
-_NO_TEXT = frozenset({"type", "role", "data", "url", "media_type", "signature", "cache_control", "detail", "file_data",
-                      "image_url", "file_url", "file_id", "tool_use_id", "tool_call_id", "encrypted_content", "prompt_cache_breakpoint"})
+_NO_TEXT = frozenset({
+    "type", "role", "data", "url", "media_type", "signature", "cache_control", "detail", "file_data", "image_url", "file_url",
+    "file_id", "tool_use_id", "tool_call_id", "encrypted_content", "prompt_cache_breakpoint",
+})  # fmt: skip
 
 
 def pieces(field: str, raw: bytes) -> Iterator[str]:
