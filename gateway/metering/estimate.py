@@ -103,8 +103,12 @@ def input_bound(offer: Offer, body_bytes: int, held: Attached = NOTHING, *, has_
 
 def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
     """About how many prompt tokens a request body means, at least 1."""
-    text = max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN
-    return max(text + held.images * _USUAL_IMAGE_TOKENS + held.linked * _USUAL_LINK_TOKENS + held.earlier_tokens, 1)
+    return max(max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN + usual_beside(held), 1)
+
+
+def usual_beside(held: Attached) -> int:
+    """About how many tokens a prompt has beside its text."""
+    return held.images * _USUAL_IMAGE_TOKENS + held.linked * _USUAL_LINK_TOKENS + held.earlier_tokens
 
 
 @cache
