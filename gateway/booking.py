@@ -27,6 +27,7 @@ from gateway.lanes.traffic import place_of
 from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
+from gateway.metering.prices import Offer
 from gateway.metering.served import tier_of, with_lifetimes
 from gateway.missed import LEAST_TOKENS, Answered
 from gateway.normalize import Change
@@ -208,10 +209,9 @@ class Booking(msgspec.Struct, kw_only=True):
         tier = tier_of(target.provider, tier, self.sent)
         status, cost, uncached_cost, rows = outcome.status, 0, 0, ()
         if tokens.known:
-            priced = self.via.prices.price(
-                target.provider, observed.served_model or self.ranked.upstream_model, tokens, tier=tier,
-                at_us=self.plan.call.at_us, region=observed.region or target.region, batch=target.batch,
-            )  # fmt: skip
+            model = observed.served_model or self.ranked.upstream_model
+            offer = Offer(target.provider, model, tier, observed.region or target.region, target.batch)
+            priced = self.via.prices.price(offer, tokens, self.plan.call.at_us)
             cost, uncached_cost, rows = priced.cost_nanos, priced.uncached_cost_nanos, priced.rows  # type: ignore[assignment]
             if cost is None and status == "ok":
                 status = "unpriced"

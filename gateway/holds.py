@@ -12,7 +12,7 @@ from gateway.core.errors import BadRequest, Forbidden
 from gateway.core.money import nanos_from_picos
 from gateway.core.part import NOTHING, Attached
 from gateway.metering import estimate
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.stands import Stands
 from gateway.stretch import LIVE_US, STEP_TOKENS, Stretch
 from router_policies.rules import Policy
@@ -57,7 +57,7 @@ class Holds:
         self._budgets = budgets
         self._prices = prices
         self._stands = Stands()
-        self._candidates: dict[tuple[str, str], estimate.Candidate] = {}
+        self._offers: dict[tuple[str, str], Offer] = {}
 
     async def take(self, policy: Policy, asked: Asked) -> Held:
         """Reserves the worst case in every budget that applies. Raises `BudgetExceeded`, `RateLimited`, `Overloaded`."""
@@ -90,16 +90,16 @@ class Holds:
 
     def _reach(self, asked: Asked) -> estimate.Reach:
         call, held = asked.call, asked.attached
-        lane = self._candidate(asked.target, asked.ranked.upstream_model)
-        bound = estimate.input_bound(lane, asked.body_bytes, held, has_tools=call.sketch.has_tools)
-        return estimate.Reach(lane, bound, choices(call), media=held is not NOTHING)
+        offer = self._offer(asked.target, asked.ranked.upstream_model)
+        bound = estimate.input_bound(offer, asked.body_bytes, held, has_tools=call.sketch.has_tools)
+        return estimate.Reach(offer, bound, choices(call), media=held is not NOTHING)
 
-    def _candidate(self, target: Target, model: str) -> estimate.Candidate:
-        """The lane as the price book knows it: lanes and their models are few."""
-        found = self._candidates.get((target.key, model))
+    def _offer(self, target: Target, model: str) -> Offer:
+        """The lane as the price book knows it, in the tier asked for; lanes and their models are few."""
+        found = self._offers.get((target.key, model))
         if found is None:
             tier = target.set_fields.get("service_tier") or target.priced_as
-            found = self._candidates[target.key, model] = estimate.Candidate(target.provider, model, tier, target.region)
+            found = self._offers[target.key, model] = Offer(target.provider, model, tier, target.region)
         return found
 
     def _outputs(self, call: Call, reach: estimate.Reach) -> tuple[int, int]:
@@ -107,7 +107,7 @@ class Holds:
         most = call.sketch.max_output_tokens
         if most is not None:
             return most, most
-        most = estimate.max_output_of(self._prices, reach.lane)
+        most = estimate.max_output_of(self._prices, reach.offer)
         return (min(STEP_TOKENS, most) if call.sketch.stream else most), most
 
     def _stretch(self, call: Call, policy: Policy, reach: estimate.Reach, hold: Hold, output: int, most: int) -> Stretch:
@@ -130,7 +130,7 @@ class Holds:
             return amount
         if policy.ceiling_usd_per_mtok is None:
             raise Forbidden(
-                f"the price of {reach.lane.model} is not known and team {call.tenant.team} has a budget; "
+                f"the price of {reach.offer.model} is not known and team {call.tenant.team} has a budget; "
                 "the operator can add a price row, or the team's policy a ceiling (unpriced: ceiling)"
             )
         return nanos_from_picos((reach.input_tokens + output * reach.choices) * int(policy.ceiling_usd_per_mtok * 1_000_000))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.core.money import nanos_from_picos
 from gateway.core.part import NOTHING, Attached
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 
 TEMPLATE_TOKENS = 64
 """What a chat template may add beyond the bytes of the JSON around the text."""
@@ -92,28 +92,23 @@ def tokenizer_of(model: str) -> Tokenizer:
     return _tokenizer(model.lower().rpartition("/")[2][:24])
 
 
-class Candidate(NamedTuple):
-    """A lane that a call may be sent down, as the price book knows it. `tier` is the one asked for."""
-
-    provider: str
-    model: str
-    tier: str | None = None
-    region: str | None = None
-
-
-def input_bound(lane: Candidate, body_bytes: int, held: Attached = NOTHING, *, has_tools: bool = False) -> int:
-    """Most prompt tokens that a request body of that many bytes can mean on a lane: a byte of text is a token at most."""
+def input_bound(offer: Offer, body_bytes: int, held: Attached = NOTHING, *, has_tools: bool = False) -> int:
+    """Most prompt tokens that a request body of that many bytes can mean there: a byte of text is a token at most."""
     text = body_bytes + TEMPLATE_TOKENS + (TOOLS_TOKENS if has_tools else 0)
     if held is NOTHING:
         return text
-    images = held.images * _image_tokens(lane.provider, lane.model)
+    images = held.images * _image_tokens(offer.provider, offer.model)
     return max(text - held.image_bytes, 0) + images + held.linked * LINK_TOKENS + held.earlier_tokens
 
 
 def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
     """About how many prompt tokens a request body means, at least 1."""
-    text = max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN
-    return max(text + held.images * _USUAL_IMAGE_TOKENS + held.linked * _USUAL_LINK_TOKENS + held.earlier_tokens, 1)
+    return max(max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN + usual_beside(held), 1)
+
+
+def usual_beside(held: Attached) -> int:
+    """About how many tokens a prompt has beside its text."""
+    return held.images * _USUAL_IMAGE_TOKENS + held.linked * _USUAL_LINK_TOKENS + held.earlier_tokens
 
 
 @cache
@@ -122,17 +117,19 @@ def _image_tokens(provider: str, model: str) -> int:
 
 
 class Reach(NamedTuple):
-    """What a call may come to on a lane: `input_tokens` at most, and `choices` answers (the request's `n`). `media`: it holds
-    images or sound, which may have rates of their own."""
+    """What a call may come to where it is sent: `input_tokens` at most, and `choices` answers (the request's `n`).
 
-    lane: Candidate
+    `media`: it holds images or sound, which may have rates of their own.
+    """
+
+    offer: Offer
     input_tokens: int
     choices: int = 1
     media: bool = False
 
 
 def ceiling_nanos(book: PriceBook, reach: Reach, max_output: int, at_us: int) -> int | None:
-    """The most that the call can cost there with so many output tokens an answer; None: the lane has no known price."""
+    """The most that the call can cost there with so many output tokens an answer; None: no price is known."""
     rates = _dearest(book, reach, at_us)
     if rates is None:
         return None
@@ -144,16 +141,15 @@ def affordable_output(book: PriceBook, reach: Reach, room_nanos: int, at_us: int
     rates = _dearest(book, reach, at_us)
     if rates is None:
         return None
-    most, left = max_output_of(book, reach.lane), room_nanos * 1000 - reach.input_tokens * rates[0]
+    most, left = max_output_of(book, reach.offer), room_nanos * 1000 - reach.input_tokens * rates[0]
     return most if not rates[1] else max(0, min(most, left // (rates[1] * reach.choices)))
 
 
 def _dearest(book: PriceBook, reach: Reach, at_us: int) -> tuple[int, int] | None:
-    lane, bound = reach.lane, reach.input_tokens
-    return book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region, media=reach.media)
+    return book.dearest(reach.offer, at_us, input_bound=reach.input_tokens, media=reach.media)
 
 
-def max_output_of(book: PriceBook, lane: Candidate) -> int:
-    """Most output tokens of a lane's model, `DEFAULT_MAX_OUTPUT` where nothing is known."""
-    known = book.max_output(lane.provider, lane.model)
+def max_output_of(book: PriceBook, offer: Offer) -> int:
+    """Most output tokens of the model, `DEFAULT_MAX_OUTPUT` where nothing is known."""
+    known = book.max_output(offer.provider, offer.model)
     return DEFAULT_MAX_OUTPUT if known is None else known
