@@ -16,6 +16,7 @@ from gateway.core import clock
 from gateway.core.outcome import Observed
 from gateway.ledger import Entry
 from gateway.memory_table import Kept
+from gateway.metering.prices import Offer
 from gateway.services import Services
 
 _MOST = 10_000
@@ -55,9 +56,7 @@ async def book(via: Services, answer: str | None, seen: Observed, target: Target
         return
     old, hold = waited
     tier, model = seen.served_tier or old.served_tier, seen.served_model or old.upstream_model
-    priced = via.prices.price(
-        old.provider, model, seen.usage, tier=tier, at_us=old.at_us, region=target.region, batch=target.batch
-    )
+    priced = via.prices.price(Offer(old.provider, model, tier, target.region, target.batch), seen.usage, old.at_us)
     entry = replace(
         old, id=f"{old.id}-late", kind="correction", corrects=old.id, at_us=clock.now_us(), served_model=model,
         served_tier=tier, status="unpriced" if priced.cost_nanos is None else "ok", tokens=seen.usage,

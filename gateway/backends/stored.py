@@ -45,11 +45,11 @@ class Shelf(Protocol):
 
 
 class Stored:
-    """Id -> (team, backend); the oldest is forgotten first. `start` and `close` where there is a shelf."""
+    """Id -> (team, backend, tokens); the oldest is forgotten first. `start` and `close` where there is a shelf."""
 
     def __init__(self, shelf: Shelf | None = None, most: int = MOST) -> None:
         self._shelf, self._most = shelf, most
-        self._kept: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, str, int | None]] = OrderedDict()
         self._waiting: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -64,10 +64,11 @@ class Stored:
             await asyncio.gather(self._task, return_exceptions=True)
             await self._flush()
 
-    def keep(self, name: str, team: str, backend: str) -> None:
+    def keep(self, name: str, team: str, backend: str, tokens: int | None = None) -> None:
+        """`tokens`: of an answer, with all that it goes on from."""
         if len(name) > _LONGEST:
             return
-        self._remember(name, team, backend)
+        self._remember(name, team, backend, tokens)
         if self._shelf is not None:
             self._waiting[name] = team, backend
             if len(self._waiting) > _WAITING:
@@ -85,7 +86,7 @@ class Stored:
             refusal.code = "database_unavailable"
             raise refusal from error
         if found is not None:
-            self._remember(name, found.team, found.backend)
+            self._remember(name, found.team, found.backend, None)
 
     def backend(self, name: str, team: str, *, param: str | None = None) -> str | None:
         """Who keeps it; None where that is not known. Raises `NotFound` for what another team stored."""
@@ -96,8 +97,13 @@ class Stored:
             raise NotFound(f"there is no {name[:100]!r} of your team", param=param)
         return found[1]
 
-    def _remember(self, name: str, team: str, backend: str) -> None:
-        self._kept[name] = (team, backend)
+    def tokens(self, name: str) -> int | None:
+        """Of a stored answer and all that it goes on from; None where another process saw it or nobody did."""
+        found = self._kept.get(name)
+        return None if found is None else found[2]
+
+    def _remember(self, name: str, team: str, backend: str, tokens: int | None) -> None:
+        self._kept[name] = (team, backend, tokens)
         self._kept.move_to_end(name)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)

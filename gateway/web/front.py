@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -49,7 +50,7 @@ Pass = Callable[[Call, str, str, Client], Awaitable[None]]
 DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items()}
 COUNTED = "/v1/messages/count_tokens"
 _STORES = ("/v1/responses", "/v1/files", "/v1/batches")
-_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
 _log = logging.getLogger("tollway.front")
@@ -111,7 +112,7 @@ class Front:
         if headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
         if method != "POST":
-            raise MethodNotAllowed(f"{path} takes POST")
+            raise MethodNotAllowed.of(f"{path} takes POST", "POST")
         length = headers.get("content-length", "")
         visit = self.enter_again(path, head, _whole(length), peer)
         self._keys.origins.seen(peer, headers)
@@ -203,7 +204,7 @@ class Front:
         at_us, came_s = clock.now_us(), time.monotonic()
         head = heads.read(scope["headers"])
         if scope["method"] not in _METHODS:
-            raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
+            raise MethodNotAllowed.of(f"{scope['path'][:100]} does not take {scope['method'][:20]}", ", ".join(_METHODS))
         if ".." in scope["path"].split("/"):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
@@ -261,9 +262,10 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
         (b"x-should-retry", b"true" if error.retry else b"false"),
     ]
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after_s))))
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
+    headers += error.headers
     return headers
 
 
