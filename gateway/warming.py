@@ -154,8 +154,8 @@ def silent(call: Call, now_us: int) -> Call:
     body = splice.change(call.body, call.sketch.spans, {"max_tokens": b"0", "stream": b"false"})
     headers = {name: value for name, value in call.headers.items() if not name.startswith("x-tollway")}
     return with_fields(
-        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(_DIALECT, body), client=NAME, tags={TAG: NAME},
-        run=None, parent_run=None, subgoal=None, at_us=now_us,
+        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(_DIALECT, body, call.tenant.team), client=NAME,
+        tags={TAG: NAME}, run=None, parent_run=None, subgoal=None, at_us=now_us,
         came_s=time.monotonic(), headers=headers,
     )  # fmt: skip
 
