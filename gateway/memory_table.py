@@ -1,7 +1,6 @@
 """What processes remember for each other: who keeps a stored answer, whose usage is still to come, and idempotency keys."""
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 from sqlalchemy import Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gateway.core import clock
 from gateway.ledger.registers import IDEMPOTENCY, KEPT
 from gateway.ledger.sql import Store
 
@@ -48,7 +48,7 @@ class MemoryTable:
 
     async def note(self, things: Sequence[tuple[str, str, str]]) -> None:
         """Id, team and backend of each. What is known already stays as it is."""
-        now_us = time.time_ns() // 1_000
+        now_us = clock.now_us()
         rows = [{"name": name, "team": team, "backend": backend, "at_us": now_us} for name, team, backend in things]
         async with self._store.begin() as connection:
             await connection.execute(self._into(KEPT).on_conflict_do_nothing(), rows)

@@ -19,6 +19,7 @@ from msgspec.structs import replace as with_fields
 
 from gateway import dialects
 from gateway.caching import KEEP_WARM
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError
@@ -108,7 +109,7 @@ class Warmer(Background):
         while True:
             await asyncio.sleep(_EVERY_S)
             if self._kept:
-                await self.turn(time.time_ns() // 1_000)
+                await self.turn(clock.now_us())
 
     async def turn(self, now_us: int) -> int:
         """Sends the pings that are due; how many."""
@@ -154,7 +155,8 @@ def silent(call: Call, now_us: int) -> Call:
     headers = {name: value for name, value in call.headers.items() if not name.startswith("x-tollway")}
     return with_fields(
         call, id=new_id("call_", now_us), body=body, sketch=dialects.read(_DIALECT, body), client=NAME, tags={TAG: NAME},
-        run=None, parent_run=None, subgoal=None, at_us=now_us, headers=headers,
+        run=None, parent_run=None, subgoal=None, at_us=now_us,
+        came_s=time.monotonic(), headers=headers,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
+from gateway.core import clock
 from gateway.core.errors import NotFound, Overloaded
 
 MOST = 100_000
@@ -116,7 +117,7 @@ class Stored:
                 await asyncio.sleep(1.0)
             elif time.monotonic() - pruned_s > PRUNE_S and self._shelf is not None:
                 pruned_s = time.monotonic()
-                await self._shelf.prune(time.time_ns() // 1_000)
+                await self._shelf.prune(clock.now_us())
 
     async def _flush(self) -> bool:
         self._wake.clear()
