@@ -31,7 +31,7 @@ from gateway.idempotency import Idempotency
 from gateway.lanes.trial import Trials
 from gateway.ledger import reports
 from gateway.metering.price_files import PriceFiles
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.metering.rows import PriceFileError
 from gateway.metrics import Metrics
 from gateway.missed import Misses
@@ -330,7 +330,7 @@ def _learnt(data: Path) -> Learnt | None:
 
 def _rates_of(book: PriceBook) -> Callable[[str, str, str | None], Rates]:
     def rates_of(provider: str, model: str, tier: str | None) -> Rates:
-        found = book.rates(provider, model, tier, time.time_ns() // 1_000)
+        found = book.rates(Offer(provider, model, tier), time.time_ns() // 1_000)
         return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
 
     return rates_of

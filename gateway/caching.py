@@ -14,7 +14,7 @@ from gateway.core.call import Call
 from gateway.core.part import Part
 from gateway.core.usage import TokenUsage
 from gateway.dialects.splice import Spans
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.normalize import subscription
 from gateway.objects import with_object
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
@@ -33,7 +33,7 @@ def rates_of(book: PriceBook) -> RatesOf:
     """The price row in force now, base band."""
 
     def found(provider: str, model: str, tier: str | None) -> dict[str, int] | None:
-        bands = book.bands(provider, model, None if tier == "auto" else tier, time.time_ns() // 1_000)
+        bands = book.bands(Offer(provider, model, None if tier == "auto" else tier), time.time_ns() // 1_000)
         return dict(bands[0].rates) if bands else None
 
     return found

@@ -39,7 +39,7 @@ class Counting:
         target = self._via.fleet.road(ranked.lane.key, call.dialect)
         if API in target.apis and await self._asked(plan.call, target, ranked.upstream_model, client):
             return
-        tokens = await asyncio.to_thread(_estimate, plan.call, ranked.upstream_model)
+        tokens = await asyncio.to_thread(_estimate, plan.call, ranked.upstream_model) + estimate.usual_beside(plan.attached)
         headers = [(b"content-type", b"application/json"), (b"x-tollway-estimate", b"true")]
         await client.respond(200, headers, orjson.dumps({"input_tokens": tokens}))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 from gateway import dialects
 from gateway.budgets.windows import next_time
 from gateway.caching import LIFETIME, PRE_WARM
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call, Tenant
 from gateway.core.errors import GatewayError
@@ -99,7 +99,7 @@ class PreWarmer(Background):
         while True:
             await asyncio.sleep(EVERY_S)
             if self._kept:
-                await self.turn(time.time_ns() // 1_000)
+                await self.turn(clock.now_us())
 
     async def turn(self, now_us: int) -> int:
         """Sends what is due, what gains most first; how many calls that was."""

@@ -19,6 +19,7 @@ from msgspec.structs import replace as with_fields
 
 from gateway import dialects
 from gateway.caching import KEEP_WARM
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError
@@ -110,7 +111,7 @@ class Warmer(Background):
         while True:
             await asyncio.sleep(EVERY_S)
             if self._kept:
-                await self.turn(time.time_ns() // 1_000)
+                await self.turn(clock.now_us())
 
     async def turn(self, now_us: int) -> int:
         """Sends the pings that are due; how many."""
@@ -157,7 +158,7 @@ def silent(call: Call, now_us: int, name: str) -> Call:
     headers = {name: value for name, value in call.headers.items() if not name.startswith(_OF_THE_CALL)}
     return with_fields(
         call, id=new_id("call_", now_us), body=body, sketch=dialects.read(DIALECT, body), client=name, tags={TAG: name},
-        run=None, parent_run=None, subgoal=None, at_us=now_us, headers=headers, sent={},
+        run=None, parent_run=None, subgoal=None, at_us=now_us, came_s=time.monotonic(), headers=headers, sent={},
     )  # fmt: skip
 
 

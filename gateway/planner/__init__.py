@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -27,13 +26,14 @@ from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
+from gateway.planner.habit import has_a_habit, of_habit, whole, would_read
 from gateway.planner.heads import Head, Heads
 from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
 from gateway.planner.reuse import DOUBTS, PRIORS, Came, Chance, ReuseBook, Whose
-from gateway.planner.terms import Terms, has_a_habit, of_habit
+from gateway.planner.terms import Terms
 from gateway.planner.values import SHARED, Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
@@ -178,8 +178,7 @@ class Planner:
         segments = self._segments(asked, laid)
         terms = self._terms(asked, laid, rates, sight)
         if rules.lifetime_field:
-            # of an opening most never comes again, and what stands behind something short-lived goes with it
-            may = sight.under_way and (laid.held < 0 or laid.held_long)
+            may = laid.held < 0 or laid.held_long  # what stands behind something short-lived goes with it
             choice = terms.kept(for_lifetime(laid, segments, rates), self.bets) if may else terms.short
             return with_lifetime(laid, choice, terms.entered(base, choice))
         base = alone = terms.entered(base)
@@ -209,25 +208,28 @@ class Planner:
         marked = laid.tokens[laid.held] if laid.held >= 0 else 0
         return page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
 
-    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
-        """What a cache that needs no marks stores, as far as others may ask for it: its head and its places."""
-        page, ratio = asked.page, self._ratio(asked.backend)
-        head = [Stored(page.keys[n], life_s, round(page.ends[n] / ratio)) for n in range(page.opening + 1)]
-        stored = {each.key: each for each in [*head, *laid.stored(life_s)] if each.tokens >= asked.rules.minimum_tokens}
-        return sorted(stored.values(), key=attrgetter("tokens"))
-
     def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""
         page, rules, read = asked.page, asked.rules, 0
         if has_a_habit(rules):
-            pool, life_s = f"{asked.backend.pool}\0habit", next(iter(rules.lives.values()))
-            deepest = self.held.deepest(pool, page.keys, asked.now_us)
-            read = round(page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0
-            if asked.first:
-                for key in page.keys[-1:] if rules.ends_are_marked else [place.key for place in laid.places]:
-                    self.held.store(pool, key, asked.now_us, life_s)
-        habit = of_habit(rules, rates, laid.tokens[-1], read if read >= rules.minimum_tokens else 0)
-        return Terms(asked, laid, rates, habit, sure(page, laid, sight))
+            by_habit = self._whole(asked, laid, next(iter(rules.lives.values())))
+            if rules.ends_are_marked:
+                by_habit = [each for each in by_habit if each.key == page.keys[-1]]
+            read = self._would_read(asked, "habit", by_habit)
+        habit = of_habit(rules, rates, laid.tokens[-1], read)
+        terms = Terms(asked, laid, rates, habit, sure(page, laid, sight))
+        if rules.lifetime_field:
+            terms.tried(self.bets, self._would_read(asked, "long", self._whole(asked, laid, list(rules.lives.values())[-1])))
+        return terms
+
+    def _would_read(self, asked: Asked, name: str, stored: Sequence[Stored]) -> int:
+        """Tokens."""
+        rules, found = asked.rules, would_read(self.held, f"{asked.backend.pool}\0{name}", asked, stored)
+        read = round(found / self._ratio(asked.backend)) // rules.step_tokens * rules.step_tokens
+        return read if read >= rules.minimum_tokens else 0
+
+    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
+        return whole(asked, laid, self._ratio(asked.backend), life_s)
 
     def _marked(
         self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight
@@ -266,7 +268,7 @@ class Planner:
         """None: no place of it would be stored."""
         page, backend, rules, now_us = asked.page, asked.backend, asked.rules, asked.now_us
         sent = self.seen.deepest(page.keys) if asked.first else -1
-        found = places(page, sight.end_kind, sight.held, sent)
+        found = places(page, sight.end_kind, sight.held, sent, marked=not rules.lifetime_field)
         found = [replace(place, kind="often") if _came_often(place, sight.came) else place for place in found]
         ratio = self._ratio(backend)
         tokens = [round(place.end_bytes / ratio) for place in found]

@@ -100,6 +100,10 @@ class Bets:
         """A call as it is planned."""
         self._add(stake.name, stake.habit, stake.planned - stake.habit)
 
+    def won(self, name: str) -> float:
+        """What plans have cost less than the habit so far."""
+        return -self._account(name).lost
+
     def settle(self, stake: Stake, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> None:
         """The same call as it was counted."""
         habit = stake.habit * input_tokens / stake.tokens

@@ -16,7 +16,7 @@ from gateway.web.routes import dialect_of
 _log = logging.getLogger("tollway.web")
 _BY_STATUS: dict[int, type[errors.GatewayError]] = {
     400: errors.BadRequest, 401: errors.Unauthorized, 403: errors.Forbidden, 404: errors.NotFound,
-    405: errors.MethodNotAllowed, 413: errors.TooLarge, 415: errors.UnsupportedMedia,
+    413: errors.TooLarge, 415: errors.UnsupportedMedia,
 }  # fmt: skip
 
 
@@ -32,7 +32,8 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     if isinstance(error, NotFoundException):
         text = f"there is nothing at {path[:100]}; docs/api.md lists the paths"
     elif isinstance(error, MethodNotAllowedException):
-        text = f"{path[:100]} does not take {request.method}"
+        allow = (error.headers or {}).get("allow", "")
+        return on_gateway_error(request, errors.MethodNotAllowed.of(f"{path[:100]} does not take {request.method}", allow))
     elif error.status_code < 500:
         text = _what_is_wrong(error)
     else:

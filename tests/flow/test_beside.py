@@ -118,7 +118,12 @@ def test_else_it_is_estimated_and_marked(beside: tuple[Gateway, dict[str, Site]]
     sites[site].says(whole({"error": {"message": "nothing here"}}, 404))
     answer = gateway.chat({"model": sites[site].model, "messages": [{"role": "user", "content": "Hello there, world."}]}, path=COUNT)
     assert answer.headers["x-tollway-estimate"] == "true"
-    assert 4 <= answer.json()["input_tokens"] <= 12
+    text = answer.json()["input_tokens"]
+    assert 4 <= text <= 12
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoA" * 9_000}}
+    seen = {"role": "user", "content": [{"type": "text", "text": "Hello there, world."}, image]}
+    answer = gateway.chat({"model": sites[site].model, "messages": [seen]}, path=COUNT)
+    assert 1_000 <= answer.json()["input_tokens"] - text <= 2_000
     assert gateway.chat({"model": "nope", "messages": []}, path=COUNT).json()["type"] == "error"
 
 

@@ -156,12 +156,15 @@ def test_the_anthropic_version_and_beta_travel(gateway: Gateway, anthropic: Site
 
 def test_answers_say_what_was_decided_and_what_it_cost(gateway: Gateway, openai: Site) -> None:
     """40 uncached at 2, 60 cached at 0.5 and 5 output at 10 dollars a million; a stream's headers leave before the sum."""
-    openai.says(whole(chat_answer()), stream(*chat_stream()))
+    openai.says(whole(chat_answer()))
     answer = gateway.chat(chat_body(openai.model), headers={"x-tollway-class": "interactive"}).headers
     assert (answer["x-tollway-backend"], answer["x-tollway-lane"], answer["x-tollway-class"]) == (openai.name, "standard", "interactive")
     assert answer["x-tollway-tokens"] == "uncached=40,cached=60,written=0,output=5"
     assert answer["x-tollway-cost-usd"] == "0.000160000"
     assert "interactive" in answer["x-tollway-reason"]
+    openai.says(whole(chat_answer(usage={"prompt_tokens": 7, "completion_tokens": 5})))
+    assert gateway.chat(chat_body(openai.model)).headers["x-tollway-tokens"] == "uncached=7,cached=0,written=0,output=5"
+    openai.says(stream(*chat_stream()))
     streamed = gateway.chat(chat_body(openai.model, stream=True)).headers
     assert "x-tollway-call" in streamed
     assert not streamed.keys() & {"x-tollway-cost-usd", "x-tollway-tokens"}

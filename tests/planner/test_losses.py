@@ -88,3 +88,11 @@ def test_tools_that_lie_in_an_automatic_cache_are_read_there(seed: int) -> None:
     """Qwen, conversations that share their tools and nothing that a mark could stand behind: the first write is all that may be lost."""
     planned, direct, dearest = costs("qwen", PLAIN, file(Random(seed), 4))
     assert planned <= 1.01 * direct + 0.25 * dearest
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from((PLAIN, GAPS, ONE_SHOT)), st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_long_lifetimes_never_cost_a_hundredth_more(seed: int, family: Family, tools: int) -> None:
+    """Kimi stores everything for minutes for nothing; an hour costs as much again, and is paid for once it is known to pay."""
+    planned, direct, _ = costs("kimi", family, file(Random(seed), tools))
+    assert planned <= 1.01 * direct
