@@ -57,6 +57,7 @@ def topics(index: PrefixIndex, planner: Planner, memory: Memory) -> list[Topic]:
         Topic("reuse", planner.reuse, tuple[int, tuple[int, str, str, str, int, int]]),
         Topic("bets", planner.bets, tuple[int, tuple[str, float, float, float, float]]),
         Topic("objects", planner.heads, tuple[int, tuple[str, int]]),
+        Topic("arrivals", planner.arrivals, tuple[int, tuple[int, int, int, float]]),
         Topic("keys", planner.keys, tuple[bytes, bytes]),
         Topic("forms", memory.forms, tuple[bytes, tuple[bytes, bytes]], text=True),
         Topic("conversations", memory, tuple[bytes, Shared], text=True),
