@@ -42,6 +42,7 @@ from gateway.planner.cohorts import Others
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
+from gateway.prewarming import PreWarmer
 from gateway.progress import ProgressNotes
 from gateway.redis_cohorts import RedisCohorts
 from gateway.services import Services
@@ -58,6 +59,7 @@ from gateway.workers.cohorts import FarCohorts
 from gateway.workers.far import HouseExchange, Seat, Worker
 from router_policies import waiting
 from router_policies.files import PolicyStore
+from router_policies.rules import Policy
 from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
 from router_policies.unserved import unserved
@@ -88,6 +90,7 @@ class Gateway:
         """From now on `/readyz` says no and every answer ends its connection; calls are still taken."""
         if self.services is not None and self.front is not None:
             self.services.draining = self.front.draining = True
+            self.services.warmer.serve = self.services.pre_warmer.serve = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._settings.passthrough):
@@ -121,7 +124,7 @@ class Gateway:
     def _open(self, services: Services) -> None:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
-        services.warmer.serve = pipeline.serve
+        services.warmer.serve = services.pre_warmer.serve = pipeline.serve
         passage = Passage(services, holds).serve
         if self._settings.queue is not None:
             from gateway.batches import Queue  # only where there is one
@@ -200,7 +203,11 @@ async def _made(
     remembered = None if settings.database_url.startswith("sqlite") else remembered_keys(settings)
     book = prices.book
     fleet, index = Fleet(settings, _rates_of(book)), PrefixIndex(settings.prefix_index_mb << 20)
-    kv = KvWatch(index)
+    kv, planner = KvWatch(index), Planner(caching.rates_of(book))
+
+    def policy_of(team: str) -> Policy:
+        return policies.current.for_team(team)
+
     return Services(
         settings=settings,
         keys=stores.ring,
@@ -224,10 +231,11 @@ async def _made(
         reports=reports.connect(settings.database_url),
         metrics=Metrics(),
         salt=pepper,
-        planner=Planner(caching.rates_of(book)),
+        planner=planner,
         index=index,
         kv=kv,
-        warmer=Warmer(lambda team: policies.current.for_team(team)),
+        warmer=Warmer(policy_of),
+        pre_warmer=PreWarmer(planner, policy_of),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
         trials=Trials(settings.data / "rolled_back.json"),
@@ -241,7 +249,8 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
-    for job in (services.stored, services.progress, services.watch, services.live, services.warmer, Storing(services)):
+    warming = services.warmer, services.pre_warmer, Storing(services)
+    for job in (services.stored, services.progress, services.watch, services.live, *warming):
         job.start()
         running.push_async_callback(job.close)
     status = StatusJob(services, stores.status)

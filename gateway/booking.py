@@ -5,7 +5,6 @@ the attempt is opened, as it would be booked if the process died then; settling 
 """
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from gateway.attempt import Outcome
 from gateway.backends.fields import receipt
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
+from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
@@ -35,6 +35,7 @@ from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.stretch import Stretch, renew
+from router_policies.scorers.expected_wait import prefill_s
 from router_policies.types import Decision, Ranked, Rates
 
 _STORING = "openai_responses"
@@ -265,7 +266,7 @@ class Booking(msgspec.Struct, kw_only=True):
         prompt_tokens = tokens.input_total
         told = entry.tokens_from == "provider" and outcome.http_status == 200
         if told and (prompt_tokens >= LEAST_TOKENS or target.cache_salt or self.planned is not None):
-            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
+            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), clock.now_us()
             answer = None
             if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
                 answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
@@ -292,6 +293,11 @@ class Booking(msgspec.Struct, kw_only=True):
                 )  # fmt: skip
             if self.planned is not None and self.planned.warm is not None:
                 via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
+            if self.planned is not None and self.planned.beginning is not None:
+                via.pre_warmer.note(
+                    self.plan.call, self.plan.parts, target.backend, self.planned,
+                    prefill_s(self.ranked.lane, self.planned.beginning.tokens), self.plan.decision.klass.value_usd_per_s,
+                )  # fmt: skip
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend, prompt_tokens + (tokens.output or 0))
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)

@@ -155,7 +155,7 @@ class Pipeline:
         allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
         if allowed_s is None:
             return None
-        return time.monotonic() + allowed_s - (time.time_ns() // 1_000 - plan.call.at_us) / 1e6
+        return plan.call.came_s + allowed_s
 
     def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
         """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from gateway.backends.fleet import Target
 from gateway.backends.http import Fields, Stop
 from gateway.backends.upstream import Broken, Unanswered, read
 from gateway.budgets import Hold
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.entry import Entry
@@ -73,7 +73,7 @@ class Storing(Background):
         while True:
             await asyncio.sleep(_EVERY_S)
             if self._heads.known:
-                await self.turn(time.time_ns() // 1_000)
+                await self.turn(clock.now_us())
 
     async def turn(self, now_us: int) -> None:
         """Makes, extends and deletes what is due."""

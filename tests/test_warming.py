@@ -4,11 +4,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from msgspec.structs import replace as with_fields
 
 from benchmarks.prefix_world import World, world
 from gateway import dialects, warming
@@ -19,8 +21,8 @@ from gateway.planner.caches import rules_of
 from gateway.planner.reuse import Chance
 from gateway.planner.values import Warm
 from gateway.relay import Client
-from gateway.warming import Warmer, only
-from router_policies.rules import Cache, Policy
+from gateway.warming import Warmer, only, silent
+from router_policies.rules import Budget, Cache, Downgrade, ModelRules, Policy
 
 LONG = "toll road " * 1_500
 OFTEN = Chance((0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95))
@@ -75,6 +77,21 @@ async def test_a_ping_goes_out_shortly_before_the_end_of_each_lifetime_while_it_
     assert policy.version != POLICY.version
 
 
+def test_what_speaks_of_the_call_alone_is_not_said_again() -> None:
+    """A key against repeats would have the client's old answer given back in place of a ping."""
+    headers = {"idempotency-key": "k", "x-tollway-class": "batch", "x-stainless-read-timeout": "5", "anthropic-beta": "b"}
+    assert silent(with_fields(call(), headers=headers), 1, "keep_warm").headers == {"anthropic-beta": "b"}
+
+
+def test_a_ping_that_a_budget_refuses_goes_nowhere_else() -> None:
+    """Another lane or model would write the prompt where nobody looks for it."""
+    down = Budget(name="d", limit_usd=Decimal(1), on_exhausted="downgrade", downgrade=Downgrade(model="other"))
+    rules = replace(POLICY, budgets=(down,), models=ModelRules(fallbacks={"m": ("other",)}))
+    ping = only(rules, "b", "keep_warm", 1.0)
+    assert [(one.name, one.on_exhausted) for one in ping.budgets] == [("d", "reject"), ("keep_warm", "reject")]
+    assert ping.models.fallbacks == {}
+
+
 @pytest.mark.parametrize(("body", "chance"), [
     pytest.param({}, NEVER, id="nobody will ask for it"),
     pytest.param({"thinking": {"type": "enabled", "budget_tokens": 1024}}, OFTEN, id="refused with thinking"),
@@ -119,7 +136,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_ping_is_paid_from_the_teams_budgets_too() -> None:
-    assert [budget.name for budget in only(only(POLICY, "b"), "b").budgets] == ["keep_warm", "keep_warm"]
+    assert [budget.name for budget in only(only(POLICY, "b", "keep_warm", 1.0), "b", "keep_warm", 1.0).budgets] == ["keep_warm", "keep_warm"]
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -153,11 +170,11 @@ def test_a_conversation_with_a_long_pause_is_read_to_its_end(monkeypatch: pytest
         [third] = running.send("anthropic", "app", [turn(2)], 20.0 + 1.6 * life_s)
         assert third.used is not None
         assert third.used.read == ping.used.read
-        clients = {row["client"]: row["calls"] for row in _usage(running)}
+        clients = {row["client"]: row["calls"] for row in usage(running)}
         assert clients == {"app/1": 3, "keep_warm": 1}
 
 
-def _usage(running: World) -> list[Json]:
+def usage(running: World) -> list[Json]:
     headers = {"authorization": f"Bearer {running.key}"}
     answer = httpx.get(f"{running.url}/tollway/usage", params={"by": "client"}, headers=headers, trust_env=False, timeout=60, verify=False)
     rows: list[Json] = answer.raise_for_status().json()["rows"]

@@ -166,10 +166,11 @@ def arithmetic(scale: Scale) -> Reached:
 
 @experiment("C17")
 def clocks(scale: Scale) -> Reached:
-    """Windows in their zones over every change of clocks, holds on a clock that does not jump."""
+    """Windows in their zones over every change of clocks, holds on a clock that does not jump, replicas that keep one time."""
     return scenarios(
-        "C17", "hypothesis over 12 zones; no whole replicas with clocks apart", "tests/budgets/test_windows.py",
-        "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+        "C17", "hypothesis over 12 zones; two replicas, one with two workers, with clocks ten minutes apart; a step of an hour",
+        "tests/budgets/test_windows.py", "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+        "tests/flow/test_clocks.py",
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from gateway import dialects
 from gateway.access.keys import KeyRing
 from gateway.access.origins import Origin
 from gateway.admission import Admission, Go
+from gateway.core import clock
 from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
@@ -63,6 +64,8 @@ class Visit(msgspec.Struct, frozen=True):
     head: Head
     tenant: Tenant
     at_us: int
+    came_s: float
+    """The same on the clock that never jumps."""
     body_bytes: int | None
     """As the head declares it; None where it says nothing."""
 
@@ -122,9 +125,9 @@ class Front:
 
     def enter_again(self, path: str, head: Head, body_bytes: int | None, peer: str) -> Visit:
         """The same for a head that has been let in before; its body is not too long. Raises `GatewayError`."""
-        at_us = time.time_ns() // 1_000
+        at_us = clock.now_us()
         tenant = self._keys.tenant(head.key, at_us, Origin(peer, head.forwarded))
-        return Visit(dialect_of(path), path, head, tenant, at_us, body_bytes)
+        return Visit(dialect_of(path), path, head, tenant, at_us, time.monotonic(), body_bytes)
 
     def may_enter(self) -> bool:
         """Whether a call may begin at once; it has its place then, which `serve` gives back."""
@@ -198,7 +201,7 @@ class Front:
             client.close()
 
     async def _pass_on(self, scope: MutableMapping[str, Any], client: AsgiClient) -> None:
-        at_us = time.time_ns() // 1_000
+        at_us, came_s = clock.now_us(), time.monotonic()
         head = heads.read(scope["headers"])
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed.of(f"{scope['path'][:100]} does not take {scope['method'][:20]}", ", ".join(_METHODS))
@@ -209,7 +212,7 @@ class Front:
         length = head.headers.get("content-length", "")
         body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
-        visit = Visit("other", scope["path"], head, tenant, at_us, len(body))
+        visit = Visit("other", scope["path"], head, tenant, at_us, came_s, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 
@@ -310,5 +313,5 @@ def _call(visit: Visit, body: bytes, sketch: Sketch) -> Call:
     return Call(
         id=new_id("call_", at_us), dialect=visit.dialect, tenant=visit.tenant, sketch=sketch, body=body, path=visit.path,
         client=head.client, headers=head.headers, tags=head.tags, run=head.run, parent_run=head.parent_run,
-        subgoal=head.subgoal, at_us=at_us, sent=head.sent,
+        subgoal=head.subgoal, at_us=at_us, came_s=visit.came_s, sent=head.sent,
     )  # fmt: skip
