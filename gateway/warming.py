@@ -158,7 +158,8 @@ def silent(call: Call, now_us: int, name: str) -> Call:
     headers = {name: value for name, value in call.headers.items() if not name.startswith(_OF_THE_CALL)}
     return with_fields(
         call, id=new_id("call_", now_us), body=body, sketch=dialects.read(DIALECT, body, call.tenant.team), client=name,
-        tags={TAG: name}, run=None, parent_run=None, subgoal=None, at_us=now_us, came_s=time.monotonic(), headers=headers, sent={},
+        tags={TAG: name}, run=None, parent_run=None, subgoal=None, at_us=now_us, came_s=time.monotonic(), headers=headers,
+        sent={},
     )  # fmt: skip
 
 
