@@ -104,11 +104,12 @@ def faults(scale: Scale) -> Reached:
 
 @experiment("C15")
 def malformed(scale: Scale) -> Reached:
-    """Odd requests at every path, mutations of good bodies, and what parsers are given."""
+    """Odd requests at every path, mutations of good bodies, what endpoints' own schemas say, and what parsers are given."""
     bodies = scale.of(400, 20_000)
     return scenarios(
-        "C15", f"{bodies:.0f} mutated bodies and every odd request; neither schemathesis nor atheris", "tests/flow/test_odd.py",
-        "tests/dialects/test_sse.py", "tests/dialects/test_splice.py", "tests/router_policies/test_strict_yaml.py",
+        "C15", f"{bodies:.0f} mutated bodies, every odd request, every endpoint by its schema; no atheris",
+        "tests/flow/test_odd.py", "tests/flow/test_spec.py", "tests/dialects/test_sse.py", "tests/dialects/test_splice.py",
+        "tests/router_policies/test_strict_yaml.py",
         TOLLWAY_ODD=bodies,
     )  # fmt: skip
 
