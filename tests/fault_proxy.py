@@ -67,8 +67,9 @@ class FaultProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            await self._open.wait()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._open.wait()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 theirs, to_them = await asyncio.open_connection("127.0.0.1", self._target)
                 self._writers.add(to_them)
                 try:

@@ -18,6 +18,7 @@ _HOURS_S = 6 * 3_600
 _REPLICAS = "tests/budgets/test_replicas.py"
 _THREE = "test_three_replicas_with_two_hundred_calls_each_overspend_nothing"
 _KILLED = "test_what_was_killed_leaves_nothing_reserved"
+_WIRES = "tests/flow/test_wires.py"
 _AWAY = "test_a_store_that_goes_away_costs_calls_nothing"
 
 
@@ -75,11 +76,11 @@ def phantom(scale: Scale) -> Reached:
 
 @experiment("C5")
 def store_away(scale: Scale) -> Reached:
-    """SIGKILL, SIGSTOP, FLUSHALL, restart."""
+    """SIGKILL, SIGSTOP, FLUSHALL, restart; a wire that loses, cuts, is silent."""
     seconds = scale.of(0, 120)
     found = scenarios(
-        "C5", f"4 ways, away for {max(seconds / 2, 1):.0f} s each; no promoted replica", f"{_REPLICAS}::{_AWAY}",
-        TOLLWAY_CHAOS_S=seconds,
+        "C5", f"4 ways, away for {max(seconds / 2, 1):.0f} s each; 3 bad wires; no promoted replica", f"{_REPLICAS}::{_AWAY}",
+        f"{_WIRES}::test_redis_is_behind_a_bad_wire", TOLLWAY_CHAOS_S=seconds,
     )  # fmt: skip
     waits = [[float(ms) for ms in each.split(", ")] for each in re.findall(r"'hold_ms_p50_p99_max': \[([^]]+)\]", found.figure)]
     longest, usual = max((each[2] for each in waits), default=0.0), max((each[0] for each in waits), default=0.0)
@@ -89,10 +90,10 @@ def store_away(scale: Scale) -> Reached:
 
 @experiment("C6")
 def database_away(scale: Scale) -> Reached:
-    """SIGKILL and SIGSTOP of PostgreSQL under load; starts without it."""
+    """SIGKILL and SIGSTOP of PostgreSQL under load, starts without it; a wire that loses, cuts, is silent; a full disk."""
     return scenarios(
-        "C6", "killed and frozen for some seconds under load; no packet loss, no full disk there",
-        "tests/flow/test_replicas.py", "-k", "database_is_away",
+        "C6", "killed, frozen, 3 bad wires, its disk full (needs root), for some seconds under load",
+        "tests/flow/test_replicas.py", _WIRES, "-k", "database",
     )  # fmt: skip
 
 
