@@ -24,7 +24,8 @@ from rich.panel import Panel
 
 from dashboard import run as dashboard
 from gateway import leash
-from gateway.serve import EMBEDDED_BACKEND, EMBEDDED_MODEL, bind, read_settings
+from gateway.serve import bind, read_settings
+from router_policies.presets import EMBEDDED_BACKEND, EMBEDDED_MODEL
 
 _READY_S = 120.0
 _STOP_S = 15.0
