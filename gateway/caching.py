@@ -57,7 +57,7 @@ def plan(
     body, spans = call.body, call.sketch.spans
     if target.dialect != call.dialect:
         body = render()
-        sketch = dialects.read(target.dialect, body)
+        sketch = dialects.read(target.dialect, body, team)
         spans, parts = sketch.spans, sketch.parts
         links = chain(team, model, parts, session)
     page = Page(

@@ -183,7 +183,7 @@ def _cut(call: Call, parts: Sequence[Part], first: int) -> Call:
         fields["system"] = body[spans["system"][0] : last.end] + b"]"
     cut = splice.change(body, spans, fields, gone)
     tenant = Tenant(team=call.tenant.team, key_id=NAME)
-    return replace(call, body=cut, sketch=dialects.read(DIALECT, cut), tenant=tenant)
+    return replace(call, body=cut, sketch=dialects.read(DIALECT, cut, tenant.team), tenant=tenant)
 
 
 def _about(name: int, start: Start) -> int:

@@ -157,8 +157,9 @@ def silent(call: Call, now_us: int, name: str) -> Call:
     body = splice.change(call.body, call.sketch.spans, {"max_tokens": b"0", "stream": b"false"})
     headers = {name: value for name, value in call.headers.items() if not name.startswith(_OF_THE_CALL)}
     return with_fields(
-        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(DIALECT, body), client=name, tags={TAG: name},
-        run=None, parent_run=None, subgoal=None, at_us=now_us, came_s=time.monotonic(), headers=headers, sent={},
+        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(DIALECT, body, call.tenant.team), client=name,
+        tags={TAG: name}, run=None, parent_run=None, subgoal=None, at_us=now_us, came_s=time.monotonic(), headers=headers,
+        sent={},
     )  # fmt: skip
 
 

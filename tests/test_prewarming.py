@@ -92,8 +92,11 @@ def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
         second = morning(running, first + DAY_S + 5)
         assert wrote(second) == 0
         assert all(one.used is not None and one.used.read > 5_000 for one in second)
-        rows = {row["client"]: row for row in usage(running)}
+        rows = {row["client"]: row for row in usage(running, by="client")["rows"]}
         assert (rows["app/1"]["calls"], rows["pre_warm"]["calls"]) == (20, 1)
+        [told] = usage(running, report="cache", since="2d")["warmed"]
+        assert (told["kind"], told["calls"], told["of_use"], told["cost_usd"]) == ("pre_warm", 1, 1, rows["pre_warm"]["cost_usd"])
+        assert float(told["saved_usd"]) > 0.9 * 0.9 * 7_500 * 3e-6
 
 
 @pytest.mark.parametrize(("klass", "cache", "expected"), [

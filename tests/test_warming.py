@@ -170,12 +170,12 @@ def test_a_conversation_with_a_long_pause_is_read_to_its_end(monkeypatch: pytest
         [third] = running.send("anthropic", "app", [turn(2)], 20.0 + 1.6 * life_s)
         assert third.used is not None
         assert third.used.read == ping.used.read
-        clients = {row["client"]: row["calls"] for row in usage(running)}
+        clients = {row["client"]: row["calls"] for row in usage(running, by="client")["rows"]}
         assert clients == {"app/1": 3, "keep_warm": 1}
 
 
-def usage(running: World) -> list[Json]:
+def usage(running: World, **words: str) -> Json:
     headers = {"authorization": f"Bearer {running.key}"}
-    answer = httpx.get(f"{running.url}/tollway/usage", params={"by": "client"}, headers=headers, trust_env=False, timeout=60, verify=False)
-    rows: list[Json] = answer.raise_for_status().json()["rows"]
-    return rows
+    answer = httpx.get(f"{running.url}/tollway/usage", params=words, headers=headers, trust_env=False, timeout=60, verify=False)
+    found: Json = answer.raise_for_status().json()
+    return found

@@ -48,6 +48,7 @@ def answer(reports: Reports, words: Mapping[str, str], now_us: int | None = None
         first = reports.extent(part).first_us
         span_us = 0 if first is None else max(min(part.until_us, now_us) - max(part.since_us, first), _LEAST_SPAN_US)
         sums["misses"] = [cause.json(span_us) for cause in reports.misses(part)[:_MOST_CAUSES]]
+        sums["warmed"] = [one.json() for one in reports.warmed(part)]
         sums["savings"] = [one.json() for one in reports.savings(part)]
     return sums
 
