@@ -4,6 +4,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from datetime import time as clock
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -27,10 +29,10 @@ DAY_S = 86_400.0
 
 def policy(start_s: float, klass: Json, **cache: Any) -> Json:
     """Traffic begins at that time (epoch seconds) on all days."""
-    clock = f"{datetime.fromtimestamp(start_s, ZoneInfo('UTC')):%H:%M}"
+    begins = f"{datetime.fromtimestamp(start_s, ZoneInfo('UTC')):%H:%M}"
     return {
         "normalize": {"level": "lossless", "hold_out": 0}, "classes": {"mine": klass}, "default_class": "mine",
-        "cache": {"hold_out": 0, "pre_warm_usd_per_day": 1, "pre_warm_at": [{"time": clock}], **cache},
+        "cache": {"hold_out": 0, "pre_warm_usd_per_day": 1, "pre_warm_at": [{"time": begins}], **cache},
     }  # fmt: skip
 
 
@@ -97,6 +99,36 @@ def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
         [told] = usage(running, report="cache", since="2d")["warmed"]
         assert (told["kind"], told["calls"], told["of_use"], told["cost_usd"]) == ("pre_warm", 1, 1, rows["pre_warm"]["cost_usd"])
         assert float(told["saved_usd"]) > 0.9 * 0.9 * 7_500 * 3e-6
+
+
+def test_late_ones_find_it_too_if_that_pays() -> None:
+    """Who comes twenty minutes after the time finds what was written for an hour."""
+    start_s = next_minute()
+    with world(policy(start_s, HURRIED)) as running:
+        first = start_s - running.clock.start_s
+        morning(running, first + 1_200)
+        running.clock.set(first + DAY_S - 30)
+        until(lambda: len(pings(running)) == 1)
+        assert pings(running)[0].body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+        assert wrote(morning(running, first + DAY_S + 1_200)) == 0
+
+
+def test_a_day_begins_by_the_clocks_of_its_zone() -> None:
+    """The night before, clocks there were changed: by those of UTC it is an hour earlier, or later."""
+    berlin = ZoneInfo("Europe/Berlin")
+    mornings = [datetime.combine(datetime.now(berlin).date() + timedelta(days=n), clock(8), berlin) for n in range(1, 400)]
+    before, after = next(pair for pair in pairwise(mornings) if pair[0].utcoffset() != pair[1].utcoffset())
+    with world(policy(0, HURRIED, pre_warm_at=[{"time": "8:00", "timezone": "Europe/Berlin"}])) as running:
+        morning(running, before.timestamp() + 5 - running.clock.start_s)
+        eight = after.timestamp() - running.clock.start_s
+        assert abs(eight - before.timestamp() + running.clock.start_s - DAY_S) == 3_600
+        for wrong in (-3_630, -120):
+            running.clock.set(eight + wrong)
+            look(running).result(60)
+        assert pings(running) == []
+        running.clock.set(eight - 30)
+        until(lambda: len(pings(running)) == 1)
+        assert wrote(morning(running, eight + 5)) == 0
 
 
 @pytest.mark.parametrize(("klass", "cache", "expected"), [
