@@ -31,7 +31,7 @@ from gateway.planner import Planned, Planner
 from gateway.planner.arrivals import LEAD_S, WINDOW_S, Offer
 from gateway.planner.held import name_of
 from gateway.planner.values import Beginning, Life
-from gateway.warming import AT_ONCE, DIALECT, EVERY_S, MOST_BYTES, Nobody, Serve, may_be_silent, only, silent
+from gateway.warming import AT_ONCE, DIALECT, MOST_BYTES, Nobody, Serve, Where, may_be_silent, only, silent
 from router_policies.rules import Policy, Start
 
 NAME = PRE_WARM
@@ -39,7 +39,8 @@ _FORGET_US = 8 * 86_400_000_000
 """A beginning that nobody came with for so long is let go: a week, and a day."""
 _LEFT_OUT = ("tool_choice", "metadata", "diagnostics")
 """What is no part of a beginning, speaks of one caller, or is refused without output."""
-_MINUTE_US = 60_000_000
+_REFUSED = frozenset({400, 403, 404, 413, 422})
+_EVERY_S, _MINUTE_US = 5.0, 60_000_000
 _log = logging.getLogger("tollway.prewarming")
 
 
@@ -49,7 +50,7 @@ class _Kept:
     was looked at, by start."""
 
     call: Call
-    backend: str
+    where: Where
     pool: str
     beginning: Beginning
     wait_s: float
@@ -79,7 +80,7 @@ class PreWarmer(Background):
         return len(self._kept)
 
     def note(
-        self, call: Call, parts: Sequence[Part], backend: str, planned: Planned, wait_s: float, value_usd_per_s: float
+        self, call: Call, parts: Sequence[Part], where: Where, planned: Planned, wait_s: float, value_usd_per_s: float
     ) -> None:
         """A conversation's first call was answered; `wait_s`: how long its answer takes to begin for what it has to compute."""
         begins, starts = planned.beginning, self._policy_of(call.tenant.team).cache.pre_warm_at
@@ -93,13 +94,15 @@ class PreWarmer(Background):
         if starts and may_be_silent(call, _LEFT_OUT):
             cut = _cut(call, parts, begins.first) if known is None else known.call
             tried = {} if known is None else known.tried
-            self._keep(_Kept(cut, backend, planned.pool, begins, wait_s, call.at_us, tried))
+            self._keep(_Kept(cut, where, planned.pool, begins, wait_s, call.at_us, tried))
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
-            if self._kept:
+            await asyncio.sleep(_EVERY_S)
+            try:
                 await self.turn(clock.now_us())
+            except Exception:  # the next look may go better
+                _log.exception("it could not be looked at what to pre-warm")
 
     async def turn(self, now_us: int) -> int:
         """Sends what is due, what gains most first; how many calls that was."""
@@ -142,7 +145,7 @@ class PreWarmer(Background):
             status = await self._sent(kept, due.life, now_us)
             if status == 200:
                 begun()
-        if 400 <= status < 500 and self._kept.get(due.name) is kept:
+        if status in _REFUSED and self._kept.get(due.name) is kept:
             self._drop(due.name)  # the provider does not take it
         return bool(status)
 
@@ -153,7 +156,7 @@ class PreWarmer(Background):
         call = replace(call, tags={**call.tags, LIFETIME: life.name})
         try:
             if self.serve is not None:
-                await self.serve(call, client, only(policy, kept.backend, NAME, policy.cache.pre_warm_usd_per_day))
+                await self.serve(call, client, only(policy, kept.where, NAME, policy.cache.pre_warm_usd_per_day))
         except GatewayError as error:
             _log.info("a prompt is not pre-warmed: %s", error)
         except Exception:  # nobody waits for it

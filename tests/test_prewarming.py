@@ -87,6 +87,7 @@ def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
         first = start_s - running.clock.start_s
         assert wrote(morning(running, first + 5)) == 1
         running.clock.set(first + DAY_S - 30)
+        look(running).result(60)
         until(lambda: len(pings(running)) == 1)
         [ping] = pings(running)
         assert set(ping.body) == {"model", "max_tokens", "tools", "system", "messages", "stream"}
@@ -108,6 +109,7 @@ def test_late_ones_find_it_too_if_that_pays() -> None:
         first = start_s - running.clock.start_s
         morning(running, first + 1_200)
         running.clock.set(first + DAY_S - 30)
+        look(running).result(60)
         until(lambda: len(pings(running)) == 1)
         assert pings(running)[0].body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
         assert wrote(morning(running, first + DAY_S + 1_200)) == 0
@@ -127,6 +129,7 @@ def test_a_day_begins_by_the_clocks_of_its_zone() -> None:
             look(running).result(60)
         assert pings(running) == []
         running.clock.set(eight - 30)
+        look(running).result(60)
         until(lambda: len(pings(running)) == 1)
         assert wrote(morning(running, eight + 5)) == 0
 
