@@ -25,7 +25,9 @@ from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
 from gateway.dialects import fitting
-from gateway.holds import Holds
+from gateway.dialects.attached import attached
+from gateway.holds import Asked, Holds
+from gateway.metering import estimate
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.settings_file import QueueSettings
@@ -121,9 +123,10 @@ class Handover:
             klass=one.klass, model=model, ranked=(ranked,), refused=(), policy_version=one.policy.version,
             reason=f"class {one.klass.name}; queued, and handed to the batch of {lane.key}",
         )  # fmt: skip
+        held = attached(call.body, call.sketch.parts)
         plan = Plan(
             call=replace(call, body=b""), decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
-            prompt_tokens=max(len(body) // 4, 1), cached={},
+            prompt_tokens=estimate.usual_input(len(body), held), cached={},
         )  # fmt: skip
         booking = Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
@@ -131,8 +134,8 @@ class Handover:
         )  # fmt: skip
         left_s = max(one.line.deadline_us / 1e6 - self._pacing.now_s(), 0.0)
         until = time.monotonic() + left_s
-        held = await self._holds.take(call, one.policy, ranked, target, booking.id, len(body), deadline=until)
-        booking.hold = held.hold
+        asked = Asked(booking.id, call, ranked, target, len(body), held, deadline=until)
+        booking.hold = (await self._holds.take(one.policy, asked)).hold
         await booking.open()
         return booking
 

@@ -18,7 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest
+from gateway.planner.ahead import beginning, written
 from gateway.planner.answers import Answers
+from gateway.planner.arrivals import Arrivals
 from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime, with_lifetime
 from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
@@ -58,6 +60,7 @@ class Planner:
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
     heads: Heads = field(default_factory=Heads)
+    arrivals: Arrivals = field(default_factory=Arrivals)
     others: Others | None = None
     """Cohorts of all processes; None: this one is alone."""
     answers: Answers = field(default_factory=Answers)
@@ -107,6 +110,15 @@ class Planner:
             return None
         tokens = round(page.ends[first - 1] / self._ratio(backend))
         return Head(name_of(backend.pool, page.keys[first - 1]), tokens, first) if tokens >= rules.minimum_tokens else None
+
+    def ahead(self, page: Page, backend: Backend, lifetime: str) -> Planned | None:
+        """What a call sets that only has its beginning stored, for that long; None: it cannot be asked for."""
+        rules = rules_of(backend.provider, backend.model, page.dialect)
+        own = None if rules is None or not rules.silent or not page.keys else clients_own(page, rules)
+        if rules is None or own is None:
+            return None
+        base = Planned(fields={}, receipts=(), pool=backend.pool, rules=rules, model=backend.model, end_bytes=page.ends[-1])
+        return written(page, rules, own, self._ratio(backend), lifetime, base)
 
     def cold(self, planned: Planned, now_us: int) -> list[Stored]:
         """The prefixes of a call that are to be written, in rendered order, where a burst would write each of them often."""
@@ -226,12 +238,18 @@ class Planner:
             ratio = self._ratio(asked.backend)
             base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in laid.own.parts])
         planned = at_marks(laid, choice, base)
-        if asked.rules.silent and planned.stored:
+        if not asked.rules.silent:
+            return planned
+        warm, begins = None, None
+        if planned.stored:
             size = laid.tokens[-1] - (laid.tokens[-2] if len(laid.tokens) > 1 else 0)
             chance = self.reuse.chance(sight.end_kind, asked.whose, size)
             surer = laid.tokens[laid.held] if laid.held_long else 0
-            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
-        return planned
+            warm = _warm(planned.stored, surer, lives, rates, chance)
+        if asked.first and page.opening == len(page.parts) - 1:
+            all_rates = self._rates(asked.backend, asked.rules) if laid.own.parts else rates
+            begins = None if all_rates is None else beginning(laid, all_rates, base.pool)
+        return replace(planned, warm=warm, beginning=begins)
 
     def _sight(self, asked: Asked) -> Sight:
         """What was seen of this prompt before; from a call's first attempt it is learnt that it has come."""
@@ -263,7 +281,7 @@ class Planner:
             held = max([held, *writing])
         held_long = held >= 0 and self.held.life_s(backend.pool, found[held].key) > next(iter(rules.lives.values()))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
-        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach)
+        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach, sent)
 
     def _segments(self, asked: Asked, laid: Laid) -> list[Segment]:
         lives, segments = list(asked.rules.lives.values()), []
