@@ -153,6 +153,32 @@ def test_it_is_written_where_that_pays_and_may_be_paid(klass: Json, cache: Json,
         assert wrote(morning(running, first + DAY_S + 5)) == (0 if expected else 1)
 
 
+def test_prompts_that_are_translated_are_written_as_the_provider_gets_them() -> None:
+    """An app of OpenAI's SDK with a model of Anthropic's."""
+    start_s = next_minute()
+
+    def morning(at_s: float) -> list[Seen]:
+        before, system = len(running.providers.seen), {"role": "system", "content": LONG}
+        tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "tu"]
+        running.clock.set(at_s)
+        for n in range(8):
+            messages = [system, {"role": "user", "content": f"{at_s} {n}"}]
+            body = {"model": "anthropic-model", "max_completion_tokens": 9, "tools": tools, "messages": messages, "user": "somebody"}
+            assert running._one("/v1/chat/completions", "app", orjson.dumps(body)).status_code == 200
+        return running.providers.seen[before:]
+
+    with world(policy(start_s, {"value_usd_per_hour": 9_999})) as running:
+        first = start_s - running.clock.start_s
+        assert wrote(morning(first + 5)) == 1
+        assert known(running) == 1
+        running.clock.set(first + DAY_S - 30)
+        look(running).result(60)
+        until(lambda: len(pings(running)) == 1)
+        assert wrote(pings(running)) == 1
+        assert wrote(morning(first + DAY_S + 5)) == 0
+        assert (pings(running)[0].body["messages"], "metadata" in pings(running)[0].body) == ([{"role": "user", "content": "."}], False)
+
+
 def test_a_restart_forgets_and_learns_anew() -> None:
     """Text is held in memory alone: after a night's restart nothing is written ahead, and the calls are served as ever."""
     start_s = next_minute()
