@@ -52,7 +52,8 @@ def attached(body: bytes, parts: Sequence[Part]) -> Attached:
 
 
 def _of(value: bytes) -> Attached:
-    if _is_text(value):
+    only_words = b'"type"' not in value and b'"audio"' not in value and b"\\" not in value
+    if only_words or _is_text(value):
         return NOTHING
     try:
         talk = msgspec.json.decode(value)
