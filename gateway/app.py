@@ -46,7 +46,7 @@ from gateway.prewarming import PreWarmer
 from gateway.progress import ProgressNotes
 from gateway.redis_cohorts import RedisCohorts
 from gateway.services import Services
-from gateway.settings import Settings
+from gateway.settings import SHIPPED_POLICIES, Settings, served
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, redis_link, remembered_keys, schema_there, stores_of_house
 from gateway.storing import Storing
@@ -62,6 +62,7 @@ from router_policies.files import PolicyStore
 from router_policies.rules import Policy
 from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
+from router_policies.unserved import unserved
 
 if TYPE_CHECKING:
     from gateway.batches import Queue
@@ -289,18 +290,29 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
 
 
 async def _reload(services: Services) -> None:
+    await _look_at_names(services.settings)
     while True:
         await asyncio.sleep(_RELOAD_S)
-        await _reload_policies(services.policies)
+        await _reload_policies(services)
         await _reload_prices(services)
 
 
-async def _reload_policies(policies: PolicyStore) -> None:
+async def _reload_policies(services: Services) -> None:
+    policies = services.policies
     problems = await asyncio.to_thread(policies.reload_if_changed)
     if problems:
         _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
     elif problems is not None:
         _log.info("policy files loaded, version %s", policies.current.version)
+        await _look_at_names(services.settings)
+
+
+async def _look_at_names(config: Settings) -> None:
+    """Names in policies that no backend has may be slips. The shipped examples are for nobody's backends in particular."""
+    if config.policies == SHIPPED_POLICIES:
+        return
+    for problem in await asyncio.to_thread(unserved, config.policies, served(config)):
+        _log.warning("%s", problem)
 
 
 async def _reload_prices(services: Services) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from datetime import time as clock
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -27,10 +29,10 @@ DAY_S = 86_400.0
 
 def policy(start_s: float, klass: Json, **cache: Any) -> Json:
     """Traffic begins at that time (epoch seconds) on all days."""
-    clock = f"{datetime.fromtimestamp(start_s, ZoneInfo('UTC')):%H:%M}"
+    begins = f"{datetime.fromtimestamp(start_s, ZoneInfo('UTC')):%H:%M}"
     return {
         "normalize": {"level": "lossless", "hold_out": 0}, "classes": {"mine": klass}, "default_class": "mine",
-        "cache": {"hold_out": 0, "pre_warm_usd_per_day": 1, "pre_warm_at": [{"time": clock}], **cache},
+        "cache": {"hold_out": 0, "pre_warm_usd_per_day": 1, "pre_warm_at": [{"time": begins}], **cache},
     }  # fmt: skip
 
 
@@ -85,6 +87,7 @@ def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
         first = start_s - running.clock.start_s
         assert wrote(morning(running, first + 5)) == 1
         running.clock.set(first + DAY_S - 30)
+        look(running).result(60)
         until(lambda: len(pings(running)) == 1)
         [ping] = pings(running)
         assert set(ping.body) == {"model", "max_tokens", "tools", "system", "messages", "stream"}
@@ -92,8 +95,43 @@ def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
         second = morning(running, first + DAY_S + 5)
         assert wrote(second) == 0
         assert all(one.used is not None and one.used.read > 5_000 for one in second)
-        rows = {row["client"]: row for row in usage(running)}
+        rows = {row["client"]: row for row in usage(running, by="client")["rows"]}
         assert (rows["app/1"]["calls"], rows["pre_warm"]["calls"]) == (20, 1)
+        [told] = usage(running, report="cache", since="2d")["warmed"]
+        assert (told["kind"], told["calls"], told["of_use"], told["cost_usd"]) == ("pre_warm", 1, 1, rows["pre_warm"]["cost_usd"])
+        assert float(told["saved_usd"]) > 0.9 * 0.9 * 7_500 * 3e-6
+
+
+def test_late_ones_find_it_too_if_that_pays() -> None:
+    """Who comes twenty minutes after the time finds what was written for an hour."""
+    start_s = next_minute()
+    with world(policy(start_s, HURRIED)) as running:
+        first = start_s - running.clock.start_s
+        morning(running, first + 1_200)
+        running.clock.set(first + DAY_S - 30)
+        look(running).result(60)
+        until(lambda: len(pings(running)) == 1)
+        assert pings(running)[0].body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+        assert wrote(morning(running, first + DAY_S + 1_200)) == 0
+
+
+def test_a_day_begins_by_the_clocks_of_its_zone() -> None:
+    """The night before, clocks there were changed: by those of UTC it is an hour earlier, or later."""
+    berlin = ZoneInfo("Europe/Berlin")
+    mornings = [datetime.combine(datetime.now(berlin).date() + timedelta(days=n), clock(8), berlin) for n in range(1, 400)]
+    before, after = next(pair for pair in pairwise(mornings) if pair[0].utcoffset() != pair[1].utcoffset())
+    with world(policy(0, HURRIED, pre_warm_at=[{"time": "8:00", "timezone": "Europe/Berlin"}])) as running:
+        morning(running, before.timestamp() + 5 - running.clock.start_s)
+        eight = after.timestamp() - running.clock.start_s
+        assert abs(eight - before.timestamp() + running.clock.start_s - DAY_S) == 3_600
+        for wrong in (-3_630, -120):
+            running.clock.set(eight + wrong)
+            look(running).result(60)
+        assert pings(running) == []
+        running.clock.set(eight - 30)
+        look(running).result(60)
+        until(lambda: len(pings(running)) == 1)
+        assert wrote(morning(running, eight + 5)) == 0
 
 
 @pytest.mark.parametrize(("klass", "cache", "expected"), [
@@ -113,6 +151,32 @@ def test_it_is_written_where_that_pays_and_may_be_paid(klass: Json, cache: Json,
         until(lambda: len(pings(running)) >= expected)
         assert len(pings(running)) == expected
         assert wrote(morning(running, first + DAY_S + 5)) == (0 if expected else 1)
+
+
+def test_prompts_that_are_translated_are_written_as_the_provider_gets_them() -> None:
+    """An app of OpenAI's SDK with a model of Anthropic's."""
+    start_s = next_minute()
+
+    def morning(at_s: float) -> list[Seen]:
+        before, system = len(running.providers.seen), {"role": "system", "content": LONG}
+        tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "tu"]
+        running.clock.set(at_s)
+        for n in range(8):
+            messages = [system, {"role": "user", "content": f"{at_s} {n}"}]
+            body = {"model": "anthropic-model", "max_completion_tokens": 9, "tools": tools, "messages": messages, "user": "somebody"}
+            assert running._one("/v1/chat/completions", "app", orjson.dumps(body)).status_code == 200
+        return running.providers.seen[before:]
+
+    with world(policy(start_s, {"value_usd_per_hour": 9_999})) as running:
+        first = start_s - running.clock.start_s
+        assert wrote(morning(first + 5)) == 1
+        assert known(running) == 1
+        running.clock.set(first + DAY_S - 30)
+        look(running).result(60)
+        until(lambda: len(pings(running)) == 1)
+        assert wrote(pings(running)) == 1
+        assert wrote(morning(first + DAY_S + 5)) == 0
+        assert (pings(running)[0].body["messages"], "metadata" in pings(running)[0].body) == ([{"role": "user", "content": "."}], False)
 
 
 def test_a_restart_forgets_and_learns_anew() -> None:

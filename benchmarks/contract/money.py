@@ -1,4 +1,4 @@
-"""C1 to C7, C15 to C23 and C27, as far as the test suite has their scenarios, which are run here longer.
+"""C1 to C7, C15 to C20, C22, C23 and C27, as far as the test suite has their scenarios, which are run here longer.
 
 Each prints its figures as `C3 {...}`; where one prints none, what is told is how many passed.
 """
@@ -131,15 +131,6 @@ def reloads(scale: Scale) -> Reached:
     return scenarios(
         "C20", "1,000 slips in policy files, 60 cuts; live ones by the gateway's own reload; prices are read at the start only",
         "tests/router_policies/test_mutations.py", "tests/flow/test_policy.py", "tests/metering/test_rows.py",
-    )  # fmt: skip
-
-
-@experiment("C21")
-def apart(scale: Scale) -> Reached:
-    """Two teams with the same prompts and canaries of their own, and the engine's blocks by salt."""
-    return scenarios(
-        "C21", "canaries by every path, salts, the engine's cache by salt; no timing test", "tests/flow/test_canaries.py",
-        "tests/inference/test_blocks.py", "tests/prefix/test_history.py",
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def ready(via: Services, line: Line, batch: Batch) -> Ready:
     granted = wished in policy.classes and policy.client_may.choose(wished)
     call = Call(
         id=new_id("call_", at_us), dialect=dialect, tenant=tenant,
-        sketch=dialects.read(dialect, line.body), body=line.body, path=batch.endpoint,
+        sketch=dialects.read(dialect, line.body, batch.team), body=line.body, path=batch.endpoint,
         headers={"x-tollway-class": wished}, at_us=at_us, **who,
     )  # fmt: skip
     return Ready(line, batch, call, policy, policy.classes[wished if granted else policy.default_class])

@@ -26,7 +26,7 @@ from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
-from gateway.planner.habit import has_a_habit, of_habit, whole, would_read
+from gateway.planner.habit import has_a_habit, of_habit, stored_by_habit, whole, would_read
 from gateway.planner.heads import Head, Heads
 from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
@@ -210,14 +210,11 @@ class Planner:
 
     def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""
-        page, rules, read = asked.page, asked.rules, 0
+        rules, read = asked.rules, 0
         if has_a_habit(rules):
-            by_habit = self._whole(asked, laid, next(iter(rules.lives.values())))
-            if rules.ends_are_marked:
-                by_habit = [each for each in by_habit if each.key == page.keys[-1]]
-            read = self._would_read(asked, "habit", by_habit)
+            read = self._would_read(asked, "habit", stored_by_habit(asked, laid, self._ratio(asked.backend)))
         habit = of_habit(rules, rates, laid.tokens[-1], read)
-        terms = Terms(asked, laid, rates, habit, sure(page, laid, sight))
+        terms = Terms(asked, laid, rates, habit, sure(asked.page, laid, sight))
         if rules.lifetime_field:
             terms.tried(self.bets, self._would_read(asked, "long", self._whole(asked, laid, list(rules.lives.values())[-1])))
         return terms

@@ -149,9 +149,9 @@ class Front:
             if not body:
                 raise _absent()
             if len(body) > LONG_BYTES:
-                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
+                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body, visit.tenant.team)
             else:
-                sketch = dialects.read(visit.dialect, body)
+                sketch = dialects.read(visit.dialect, body, visit.tenant.team)
             serve = self._servers.count if visit.path == COUNTED else self._servers.call
             await serve(_call(visit, body, sketch), client)
         except Exception as error:

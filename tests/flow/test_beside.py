@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.build import PLAIN, Gateway, backend, messages_body
-from tests.upstream import End, Site, Upstream, raw, stream, whole
+from tests.upstream import End, Reply, Site, Upstream, raw, stream, whole
 
 COUNT = "/v1/messages/count_tokens"
 PRICES = """
@@ -125,6 +125,18 @@ def test_else_it_is_estimated_and_marked(beside: tuple[Gateway, dict[str, Site]]
     answer = gateway.chat({"model": sites[site].model, "messages": [seen]}, path=COUNT)
     assert 1_000 <= answer.json()["input_tokens"] - text <= 2_000
     assert gateway.chat({"model": "nope", "messages": []}, path=COUNT).json()["type"] == "error"
+
+
+@pytest.mark.parametrize("reply", [
+    whole({"error": {"message": "no"}}, 500), whole({"error": {"message": "no"}}, 408), whole({}), whole(b"<html>"), whole({"input_tokens": "many"}),
+], ids=["500", "408", "an empty object", "no JSON", "no number"])  # fmt: skip
+def test_a_backend_that_cannot_count_is_not_the_clients_trouble(beside: tuple[Gateway, dict[str, Site]], reply: Reply) -> None:
+    """Whatever it fails with, the client gets the estimate."""
+    gateway, sites = beside
+    sites["claude2"].says(reply)
+    answer = gateway.chat(messages_body("m-claude2"), path=COUNT)
+    assert (answer.status_code, answer.headers["x-tollway-estimate"]) == (200, "true")
+    assert answer.json()["input_tokens"] > 0
 
 
 # files and batches
