@@ -35,6 +35,7 @@ from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.stretch import Stretch, renew
+from gateway.warming import Where
 from router_policies.scorers.expected_wait import prefill_s
 from router_policies.types import Decision, Ranked, Rates
 
@@ -292,10 +293,10 @@ class Booking(msgspec.Struct, kw_only=True):
                     self.ranked.upstream_model, tokens.cache_read,
                 )  # fmt: skip
             if self.planned is not None and self.planned.warm is not None:
-                via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
+                via.warmer.note(self.plan.call, chain.session, Where(target.backend, target.lane), self.planned)
             if self.planned is not None and self.planned.beginning is not None:
                 via.pre_warmer.note(
-                    self.plan.call, self.plan.parts, target.backend, self.planned,
+                    self.plan.call, Where(target.backend, target.lane), self.planned,
                     prefill_s(self.ranked.lane, self.planned.beginning.tokens), self.plan.decision.klass.value_usd_per_s,
                 )  # fmt: skip
         if target.dialect == _STORING and outcome.observed.response_id:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
@@ -29,7 +30,7 @@ from gateway.planner import Planned
 from gateway.planner.values import Warm
 from gateway.relay import Client, Headers
 from router_policies.globs import Glob
-from router_policies.rules import Budget, Policy
+from router_policies.rules import Budget, Klass, Policy
 
 TAG, NAME = "tollway", KEEP_WARM
 DIALECT = "anthropic_messages"
@@ -39,7 +40,7 @@ _MARGIN = 0.1
 """Share of a lifetime that is left when the ping goes out."""
 _CLEARLY = 1.5
 """How many times its cost a ping should be worth."""
-EVERY_S, MOST_BYTES, AT_ONCE = 1.0, 32 << 20, 8
+_EVERY_S, MOST_BYTES, AT_ONCE = 1.0, 32 << 20, 8
 _log = logging.getLogger("tollway.warming")
 
 Serve = Callable[[Call, Client, Policy], Awaitable[None]]
@@ -48,10 +49,17 @@ Serve = Callable[[Call, Client, Policy], Awaitable[None]]
 @dataclass(slots=True)
 class _Kept:
     call: Call
-    backend: str
+    where: Where
     warm: Warm
     came_us: int
     due_us: int
+
+
+class Where(NamedTuple):
+    """A lane that has a prompt in its cache."""
+
+    backend: str
+    lane: str
 
 
 class Nobody(Client):
@@ -94,22 +102,22 @@ class Warmer(Background):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def note(self, call: Call, session: str, backend: str, planned: Planned) -> None:
+    def note(self, call: Call, session: str, where: Where, planned: Planned) -> None:
         """A call was answered whose prefix may be worth keeping."""
         warm = planned.warm
         if warm is None or not session or call.client == NAME:
             return
         self._drop((call.tenant.team, session))
-        if call.dialect != DIALECT or not may_be_silent(call) or len(call.body) > self._most:
+        if call.dialect != DIALECT or not may_be_silent(call.body, call.sketch.spans) or len(call.body) > self._most:
             return
-        self._kept[call.tenant.team, session] = _Kept(call, backend, warm, call.at_us, _due(call.at_us, warm))
+        self._kept[call.tenant.team, session] = _Kept(call, where, warm, call.at_us, _due(call.at_us, warm))
         self._bytes += len(call.body)
         while self._bytes > self._most:
             self._drop(next(iter(self._kept)))
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(_EVERY_S)
             if self._kept:
                 await self.turn(clock.now_us())
 
@@ -134,7 +142,7 @@ class Warmer(Background):
             return
         client = Nobody()
         try:
-            alone = only(policy, kept.backend, NAME, policy.cache.keep_warm_usd_per_day)
+            alone = only(policy, kept.where, NAME, policy.cache.keep_warm_usd_per_day)
             await self.serve(silent(kept.call, now_us, NAME), client, alone)
         except GatewayError as error:
             _log.info("a prefix is not kept warm: %s", error)
@@ -163,15 +171,21 @@ def silent(call: Call, now_us: int, name: str) -> Call:
     )  # fmt: skip
 
 
-def only(policy: Policy, backend: str, name: str, usd_per_day: float) -> Policy:
-    """The team's policy for a silent call: that backend and model alone, the prompt as it was sent, and a budget of its own."""
+def only(policy: Policy, where: Where, name: str, usd_per_day: float) -> Policy:
+    """The team's policy for a silent call: that lane and model alone, the prompt as it was sent, a budget of its own, and a
+    class in which nobody waits."""
+    klass = Klass(name=name, lanes=(Glob(where.lane),))
     return replace(
         apart(policy, name, usd_per_day),
-        backends=(Glob(backend),),
+        backends=(Glob(where.backend),),
+        classes={name: klass},
+        default_class=name,
+        projects={},
+        rules=(),
         models=replace(policy.models, fallbacks={}),
         normalize=replace(policy.normalize, level="off"),
         cache=replace(policy.cache, hold_out=0.0, fan_out_wait_ms=0.0),
-        client_may=replace(policy.client_may, set_tags=True),
+        client_may=replace(policy.client_may, set_tags=True, choose_class=False),
         explore=0.0,
     )
 
@@ -187,10 +201,9 @@ def apart(policy: Policy, name: str, usd_per_day: float) -> Policy:
     return replace(policy, version=f"{policy.version}+{name}", budgets=(*budgets, own))
 
 
-def may_be_silent(call: Call, ignored: Collection[str] = ()) -> bool:
+def may_be_silent(body: bytes, spans: splice.Spans, ignored: Collection[str] = ()) -> bool:
     """Whether the provider takes a request for no output; it refuses one with thinking, structured output or a forced tool.
     `ignored`: fields that will not be sent."""
-    spans, body = call.sketch.spans, call.body
     asked = [name for name in ("thinking", "tool_choice", "output_config") if name in spans and name not in ignored]
     value = {name: body[slice(*spans[name])] for name in asked}
     forced = b'"any"' in value.get("tool_choice", b"") or b'"tool"' in value.get("tool_choice", b"")

@@ -244,9 +244,20 @@ def _extra(prompt: Prompt) -> dict[str, Json]:
             wire.setdefault("reasoning_effort", effort(value))
         elif name == "output_config" and set(value) <= {"effort"}:
             wire["reasoning_effort"] = value.get("effort")
-        elif name not in _HINTS:
+        elif name not in _HINTS and not says_nothing(name, value):
             raise refuse(name, "this field")
     return {name: value for name, value in wire.items() if value is not None}
+
+
+def says_nothing(name: str, value: Json) -> bool:
+    """Whether a field of Anthropic's asks for what happens anyway: no servers, and the handling of thinking, which stays here.
+    Coding clients send the latter with every call."""
+    if name == "mcp_servers":
+        return isinstance(value, list) and not value
+    if name != "context_management" or not isinstance(value, Mapping) or not set(value) <= {"edits"}:
+        return False
+    edits = value.get("edits") or ()
+    return all(isinstance(edit, Mapping) and str(edit.get("type")).startswith("clear_thinking_") for edit in edits)
 
 
 def effort(thinking: Mapping[str, Any]) -> str | None:

@@ -216,6 +216,19 @@ def test_a_packed_answer_is_unpacked_and_metered(gateway: Gateway, fresh: Fresh,
     assert gateway.call(answer.headers["x-tollway-call"])["attempts"][0]["tokens_from"] == "provider"
 
 
+@pytest.mark.parametrize("body", [{"seed": 42}, {}])
+def test_a_seed_goes_where_there_is_a_word_for_it(gateway: Gateway, openai: Site, anthropic: Site, body: dict[str, Any]) -> None:
+    """It promises no answer, so that a call is served without one, and told so; among backends of its dialect it travels."""
+    anthropic.says(whole(messages_answer()))
+    openai.says(whole(chat_answer()))
+    translated = gateway.chat(chat_body(anthropic.model, **body))
+    assert (translated.status_code, translated.headers.get("x-tollway-dropped")) == (200, "seed" if body else None)
+    assert "seed" not in anthropic.requests[-1].json
+    direct = gateway.chat(chat_body(openai.model, **body))
+    assert (direct.status_code, direct.headers.get("x-tollway-dropped")) == (200, None)
+    assert openai.requests[-1].json.get("seed") == body.get("seed")
+
+
 def test_a_conversation_that_thought_elsewhere_goes_on_at_anthropic(gateway: Gateway, openai: Site, anthropic: Site) -> None:
     """The reasoning of another provider's model is shown as thinking, which Anthropic would refuse: it has no signature."""
     message = {"role": "assistant", "reasoning_content": "Let me see.", "content": "Hello there."}
