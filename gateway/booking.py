@@ -296,7 +296,7 @@ class Booking(msgspec.Struct, kw_only=True):
                 via.warmer.note(self.plan.call, chain.session, Where(target.backend, target.lane), self.planned)
             if self.planned is not None and self.planned.beginning is not None:
                 via.pre_warmer.note(
-                    self.plan.call, self.plan.parts, Where(target.backend, target.lane), self.planned,
+                    self.plan.call, Where(target.backend, target.lane), self.planned,
                     prefill_s(self.ranked.lane, self.planned.beginning.tokens), self.plan.decision.klass.value_usd_per_s,
                 )  # fmt: skip
         if target.dialect == _STORING and outcome.observed.response_id:

@@ -76,10 +76,11 @@ def plan(
     if cache.store_usd_per_day and rules.objects and call.dialect == target.dialect and not quiet(call):
         planned = with_object(planner, planned, page, planner.head(page, backend), call.at_us)
     warm = planned.warm if cache.keep_warm_usd_per_day else None
-    beginning = planned.beginning if cache.pre_warm_usd_per_day and call.dialect == target.dialect else None
-    if arms or warm is not planned.warm or beginning is not planned.beginning:
-        return replace(planned, receipts=[*arms, *planned.receipts], warm=warm, beginning=beginning)
-    return planned
+    beginning = planned.beginning if cache.pre_warm_usd_per_day else None
+    if not arms and warm is planned.warm and beginning is None is planned.beginning:
+        return planned
+    receipts = [*arms, *planned.receipts]
+    return replace(planned, receipts=receipts, warm=warm, beginning=beginning, page=page if beginning else None)
 
 
 def _asking(planner: Planner, planned: Planned, target: Target, spans: Spans, session: str) -> Planned:

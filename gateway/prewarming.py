@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway import dialects
@@ -24,12 +25,12 @@ from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call, Tenant
 from gateway.core.errors import GatewayError
-from gateway.core.part import Part
 from gateway.dialects import splice
 from gateway.fan_out import claimed
 from gateway.planner import Planned, Planner
 from gateway.planner.arrivals import LEAD_S, WINDOW_S, Offer
 from gateway.planner.held import name_of
+from gateway.planner.places import Page
 from gateway.planner.values import Beginning, Life
 from gateway.warming import AT_ONCE, DIALECT, MOST_BYTES, Nobody, Serve, Where, may_be_silent, only, silent
 from router_policies.rules import Policy, Start
@@ -63,6 +64,7 @@ class _Due(NamedTuple):
     name: int
     life: Life
     start: Start
+    time_us: int
 
 
 class PreWarmer(Background):
@@ -79,20 +81,18 @@ class PreWarmer(Background):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def note(
-        self, call: Call, parts: Sequence[Part], where: Where, planned: Planned, wait_s: float, value_usd_per_s: float
-    ) -> None:
+    def note(self, call: Call, where: Where, planned: Planned, wait_s: float, value_usd_per_s: float) -> None:
         """A conversation's first call was answered; `wait_s`: how long its answer takes to begin for what it has to compute."""
-        begins, starts = planned.beginning, self._policy_of(call.tenant.team).cache.pre_warm_at
-        if begins is None or call.dialect != DIALECT:
+        begins, page, starts = planned.beginning, planned.page, self._policy_of(call.tenant.team).cache.pre_warm_at
+        if begins is None or page is None or page.dialect != DIALECT:
             return
         for start in starts:
             time_us = _time(start, (call.at_us - int(WINDOW_S * 1e6)) // _MINUTE_US)
             if call.at_us >= time_us - LEAD_S * 1e6:
                 self._planner.arrivals.came(_about(begins.name, start), time_us, call.at_us, value_usd_per_s)
         known = self._drop(begins.name)
-        if starts and may_be_silent(call, _LEFT_OUT):
-            cut = _cut(call, parts, begins.first) if known is None else known.call
+        if starts and may_be_silent(page.body, page.spans, _LEFT_OUT):
+            cut = _cut(call, page, begins.first) if known is None else known.call
             tried = {} if known is None else known.tried
             self._keep(_Kept(cut, where, planned.pool, begins, wait_s, call.at_us, tried))
 
@@ -109,7 +109,7 @@ class PreWarmer(Background):
         due = sorted([one for name in list(self._kept) for one in self._due(name, now_us)], key=lambda one: -one.gain_usd)
         sent = 0
         for at in range(0, len(due), AT_ONCE):
-            sent += sum(await asyncio.gather(*[self._write(one, now_us) for one in due[at : at + AT_ONCE]]))
+            sent += sum(await asyncio.gather(*[self._write(one) for one in due[at : at + AT_ONCE]]))
         return sent
 
     def _due(self, name: int, now_us: int) -> list[_Due]:
@@ -121,29 +121,31 @@ class PreWarmer(Background):
             return []
         offer = Offer(kept.beginning, kept.wait_s, together=cache.fan_out_wait_ms > 0)
         for start in cache.pre_warm_at:
-            time_us, about = _time(start, now_us // _MINUTE_US), _about(name, start)
+            time_us = _time(start, now_us // _MINUTE_US)
             if time_us - now_us > LEAD_S * 1e6 or kept.tried.get(start) == time_us:
                 continue
+            about = _about(name, start)
             self._planner.arrivals.expect(about, time_us)
             best = self._planner.arrivals.worth(about, time_us, offer)
             if best is None or self._planner.held.has(kept.pool, name_of(kept.pool, name), time_us):
                 kept.tried[start] = time_us
             else:
-                found.append(_Due(best[1], name, best[0], start))
+                found.append(_Due(best[1], name, best[0], start, time_us))
         return found
 
-    async def _write(self, due: _Due, now_us: int) -> bool:
+    async def _write(self, due: _Due) -> bool:
         """Whether a call was sent. Where another process is writing it, the next look finds it stored, or tries again."""
-        kept, time_us = self._kept.get(due.name), _time(due.start, now_us // _MINUTE_US)
-        if kept is None or kept.tried.get(due.start) == time_us:
+        kept, now_us = self._kept.get(due.name), clock.now_us()
+        if kept is None or kept.tried.get(due.start) == due.time_us or now_us >= due.time_us:
             return False
-        kept.tried[due.start] = time_us
+        kept.tried[due.start] = due.time_us
         async with claimed(self._planner, due.name) as begun:
             if begun is None:
-                del kept.tried[due.start]
+                kept.tried.pop(due.start, None)
                 return False
             status = await self._sent(kept, due.life, now_us)
             if status == 200:
+                self._planner.held.store(kept.pool, name_of(kept.pool, due.name), now_us, due.life.seconds)
                 begun()
         if status in _REFUSED and self._kept.get(due.name) is kept:
             self._drop(due.name)  # the provider does not take it
@@ -176,17 +178,20 @@ class PreWarmer(Background):
         return gone
 
 
-def _cut(call: Call, parts: Sequence[Part], first: int) -> Call:
-    """The call with a prompt that ends before part `first`, of nobody in particular. The provider wants a message: it gets the
-    shortest."""
-    spans, body, last = call.sketch.spans, call.body, parts[first - 1]
-    fields = {"messages": b'[{"role":"user","content":"."}]'}
+def _cut(call: Call, page: Page, first: int) -> Call:
+    """The call, as its provider got it, with a prompt that ends before part `first`, of nobody in particular. The provider
+    wants a message: it gets the shortest."""
+    spans, body, last = page.spans, page.body, page.parts[first - 1]
+    fields = {"messages": b'[{"role":"user","content":"."}]', "model": msgspec.json.encode(call.sketch.model)}
     gone = [*_LEFT_OUT, *(["system"] if last.field == "tools" else [])]
     if last.field == "system" and last.item >= 0:
         fields["system"] = body[spans["system"][0] : last.end] + b"]"
     cut = splice.change(body, spans, fields, gone)
     tenant = Tenant(team=call.tenant.team, key_id=NAME)
-    return replace(call, body=cut, sketch=dialects.read(DIALECT, cut, tenant.team), tenant=tenant)
+    return replace(
+        call, body=cut, sketch=dialects.read(DIALECT, cut, tenant.team), dialect=DIALECT, path=dialects.DIALECTS[DIALECT].PATH,
+        tenant=tenant, headers=call.headers if call.dialect == DIALECT else {},
+    )  # fmt: skip
 
 
 def _about(name: int, start: Start) -> int:

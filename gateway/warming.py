@@ -108,7 +108,7 @@ class Warmer(Background):
         if warm is None or not session or call.client == NAME:
             return
         self._drop((call.tenant.team, session))
-        if call.dialect != DIALECT or not may_be_silent(call) or len(call.body) > self._most:
+        if call.dialect != DIALECT or not may_be_silent(call.body, call.sketch.spans) or len(call.body) > self._most:
             return
         self._kept[call.tenant.team, session] = _Kept(call, where, warm, call.at_us, _due(call.at_us, warm))
         self._bytes += len(call.body)
@@ -201,10 +201,9 @@ def apart(policy: Policy, name: str, usd_per_day: float) -> Policy:
     return replace(policy, version=f"{policy.version}+{name}", budgets=(*budgets, own))
 
 
-def may_be_silent(call: Call, ignored: Collection[str] = ()) -> bool:
+def may_be_silent(body: bytes, spans: splice.Spans, ignored: Collection[str] = ()) -> bool:
     """Whether the provider takes a request for no output; it refuses one with thinking, structured output or a forced tool.
     `ignored`: fields that will not be sent."""
-    spans, body = call.sketch.spans, call.body
     asked = [name for name in ("thinking", "tool_choice", "output_config") if name in spans and name not in ignored]
     value = {name: body[slice(*spans[name])] for name in asked}
     forced = b'"any"' in value.get("tool_choice", b"") or b'"tool"' in value.get("tool_choice", b"")

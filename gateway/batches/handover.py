@@ -113,7 +113,8 @@ class Handover:
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
             set_fields={**left, **set_fields}, ask_usage=False,
         )  # fmt: skip
-        return fitting.accepted(body, one.call.dialect, target)
+        body = fitting.accepted(body, one.call.dialect, target)
+        return fitting.shorten(body, fitting.names_for(body, one.call.dialect, target))
 
     async def _booking(self, one: Ready, lane: Lane, target: Target, body: bytes) -> Booking:
         """Held and journalled as if it were sent by itself."""
@@ -219,4 +220,4 @@ def _read(dialect: str, target: Target, line: Line, status: int, raw: bytes) -> 
         body, seen = dialects.answer(dialect, target.dialect, raw, dialects.read(dialect, line.body))
     except GatewayError as error:
         return error.status, dialects.render_error(dialect, error), Observed(usage=_NOTHING)
-    return 200, body, seen
+    return 200, fitting.restore(body, fitting.names_for(line.body, dialect, target)), seen

@@ -134,6 +134,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """Set where the provider lets a prefix be asked for without output."""
     beginning: Beginning | None = None
     """Set for a conversation's first call, where it may be written ahead of others."""
+    page: Page | None = None
+    """The request that begins with it."""
     head: Head | None = None
     """Set where it may be stored as an object, or is."""
     object: str | None = None
