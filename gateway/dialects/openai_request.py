@@ -26,7 +26,7 @@ KNOWN = frozenset({
     "safety_identifier", "seed", "store", "top_logprobs", "verbosity", "web_search_options",
 })
 """Fields of this API that have no word in Prompt."""
-_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed"})
+_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed", "client_metadata"})
 """What another dialect's client may wish for and the broker decides, or what changes no answer."""
 _NEWER = re.compile(r"(^|/)(o\d|gpt-[5-9]|gpt-\d\d)")
 """Models that refuse `max_tokens` and want `max_completion_tokens`; other backends may know only the older name."""

@@ -67,7 +67,7 @@ def test_the_limit_has_the_name_that_the_model_knows(model: str, field: str) -> 
     ({"thinking": {"type": "adaptive"}}, {}), ({"thinking": {"type": "disabled"}}, {}),
     ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, {"reasoning_effort": "max"}),
     ({"service_tier": "auto", "cache_control": {"type": "ephemeral"}}, {}), ({"seed": 5}, {"seed": 5}),
-    ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, {}), ({"context_management": {}, "mcp_servers": []}, {}),
+    ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, {}), ({"context_management": {}, "mcp_servers": []}, {}), ({"client_metadata": {"a": "b"}}, {}),
 ])
 def test_what_has_a_counterpart_is_passed_on(extra: dict[str, Any], wire: dict[str, Any]) -> None:
     """Thinking becomes effort; wishes that the broker decides are its own affair."""
