@@ -5,10 +5,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
-from gateway.redis_link import Away, BadAddress, Link, Refused, address
+from gateway.redis_link import Away, BadAddress, Link, Refused, _Wire, address
 from tests.redis_server import Server
 from tests.upstream import PATIENCE_S
 
@@ -126,3 +127,27 @@ async def until_up(link: Link) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not link.up:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_a_connection_that_is_closing_is_not_written_to() -> None:
+    """Its end has not been told yet: a write would raise where nobody listens. Who waits for an answer hears that it is away."""
+
+    class Closing(asyncio.Transport):
+        def is_closing(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> None:
+            raise AssertionError("written to")
+
+        def abort(self) -> None: ...
+
+    loop, faults = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    wire = _Wire(loop, 60.0, lambda wire, why: None)
+    wire.connection_made(Closing())
+    answer = wire.send(("PING",))
+    await asyncio.sleep(0)
+    wire.connection_lost(None)
+    with pytest.raises(Away):
+        await answer
+    assert not faults
