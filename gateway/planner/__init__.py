@@ -30,7 +30,7 @@ from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
-from gateway.planner.reuse import DOUBTS, PRIORS, Came, Chance, ReuseBook, Whose
+from gateway.planner.reuse import DOUBTS, PRIORS, WARY, Came, Chance, ReuseBook, Whose
 from gateway.planner.terms import Terms, has_a_habit, of_habit
 from gateway.planner.values import SHARED, Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
@@ -156,7 +156,7 @@ class Planner:
 
     def _stored(self, asked: Asked, own: Own, rates: Rates, base: Planned) -> Planned:
         """What is to be stored, and how it is asked for."""
-        rules = asked.rules
+        page, rules = asked.page, asked.rules
         if rules.mark is None and rules.lifetime_field is None:
             return self._together(asked, base)
         sight = self._sight(asked)
@@ -170,32 +170,27 @@ class Planner:
             may = sight.under_way and (laid.held < 0 or laid.held_long)
             choice = terms.kept(for_lifetime(laid, segments, rates), self.bets) if may else terms.short
             return with_lifetime(laid, choice, terms.entered(base, choice))
-        base = alone = terms.entered(base)
-        short = next(iter(rules.lives.values()))
+        alone, elsewhere, short = base, 0, next(iter(rules.lives.values()))
         if rates.automatic_read is not None:
             pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
             saving = (1.0 - rates.automatic_read) * rates.input_usd
             alone = replace(base, pool=pool, stored=self._whole(asked, laid, short), saving_usd=saving)
-            if self._is_there(asked, laid, rates, alone) or (laid.held < 0 and (
-                (sight.under_way and sight.came.waited_s <= short) or self.writer(alone)
-            )):  # fmt: skip
+            elsewhere, deepest = self._readable(asked, pool), sight.came.deepest if sight.came.waited_s <= short else -1
+            terms.with_marks(self.bets, round(page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0)
+            alone = terms.entered(alone, by_habit=elsewhere == terms.read)
+            if laid.held < 0 and ((sight.under_way and sight.came.waited_s <= short) or self.writer(alone)):
                 return alone  # it is there, or about to be, and a prompt with marks does not read it
-        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long)
+        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long, elsewhere=elsewhere)
         choice = terms.covered(best, self.bets, segments[-1].now.within[0], under_way=sight.under_way)
         if choice.last < 0 and rates.automatic_read is not None:
             return alone
         return self._marked(asked, laid, choice, rates, terms.entered(base, choice), sight)
 
-    def _is_there(self, asked: Asked, laid: Laid, rates: Rates, alone: Planned) -> bool:
-        """Whether the automatic cache has so much of it that reading there is worth more than what marks have stored."""
-        if rates.automatic_read is None:
-            return False
-        page, deepest = asked.page, self.held.deepest(alone.pool, asked.page.keys, asked.now_us)
-        first = laid.places[0]
-        if deepest < 0 or (first.kind in SHARED and deepest < first.part):
-            return False  # what conversations share is better marked, once for all of them, than read of the automatic cache
-        marked = laid.tokens[laid.held] if laid.held >= 0 else 0
-        return page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
+    def _readable(self, asked: Asked, pool: str) -> int:
+        """Tokens that a prompt without marks reads there."""
+        deepest = self.held.deepest(pool, asked.page.keys, asked.now_us)
+        tokens = round(asked.page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0
+        return tokens if tokens >= asked.rules.minimum_tokens else 0
 
     def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
         """What a cache that needs no marks stores, as far as others may ask for it: its head and its places."""
@@ -209,13 +204,13 @@ class Planner:
         page, rules, read = asked.page, asked.rules, 0
         if has_a_habit(rules):
             pool, life_s = f"{asked.backend.pool}\0habit", next(iter(rules.lives.values()))
-            deepest = self.held.deepest(pool, page.keys, asked.now_us)
-            read = round(page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0
+            read = self._readable(asked, pool)
             if asked.first:
-                for key in page.keys[-1:] if rules.ends_are_marked else [place.key for place in laid.places]:
+                head = page.keys[: page.opening + 1] if rules.automatic_read else ()
+                for key in page.keys[-1:] if rules.ends_are_marked else [*head, *[place.key for place in laid.places]]:
                     self.held.store(pool, key, asked.now_us, life_s)
-        habit = of_habit(rules, rates, laid.tokens[-1], read if read >= rules.minimum_tokens else 0)
-        return Terms(asked, laid, rates, habit, sure(page, laid, sight))
+        habit = of_habit(rules, rates, laid.tokens[-1], read)
+        return Terms(asked, laid, rates, habit, read, sure(page, laid, sight))
 
     def _marked(
         self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight
@@ -336,7 +331,8 @@ def _sizes(tokens: Sequence[int]) -> list[int]:
 def _whose(page: Page, asker: Asker, model: str, rules: CacheRules) -> Whose:
     """Where the provider stores nothing unasked, requests that say nothing for themselves are a client of their own."""
     doubtful = not has_a_habit(rules) and not hopeful(page)
-    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), DOUBTS if doubtful else PRIORS)
+    prior = DOUBTS if doubtful else WARY if rules.automatic_read and not hopeful(page) else PRIORS
+    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), prior)
 
 
 @lru_cache(4_096)

@@ -4,7 +4,8 @@ What a provider does unasked (store every prompt's end, or everything for a whil
 Where a plan departs from it, it pays at once for what may come back later (a write), or saves at once what may be missed later
 (a write left out). Such a bet is placed only while what it can lose is covered by `SHARE` of what the habit would have cost so
 far and by what earlier bets have won. So the loss is bounded whatever the chances were taken for; only an app's first write, of
-which nothing can be known, is free. All figures are in tokens at the uncached input price.
+which nothing can be known, is free. Where the habit is a cache of its own, calls show without a bet what one would win or lose:
+that counts too. All figures are in tokens at the uncached input price.
 """
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class _Account:
     lost: float = 0.0
     """What plans have cost more than that; negative: they have won."""
     free: float = 0.0
-    """Of the loss, what free bets may have lost."""
+    """Of the loss, what free bets may have lost; and what calls have shown that bets win."""
     placed: float = 0.0
     """How many free bets there were."""
     open: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)
@@ -86,6 +87,11 @@ class Bets:
         self._add(name, 0.0, 0.0, lacking, 1.0)
         return True
 
+    def shown(self, name: str, won: float, most: float) -> None:
+        """What bets win on this call (negative: lose), placed or not; of all of it together up to `most` counts, either way."""
+        before = self._account(name).free
+        self._add(name, 0.0, 0.0, min(max(before + won, -most), most) - before)
+
     def open(self, name: str, key: int, most_lost: float, until_us: int) -> None:
         """A bet that is decided later: by this prefix coming again before that time, or not."""
         account = self._account(name)
@@ -102,8 +108,9 @@ class Bets:
 
     def settle(self, stake: Stake, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> None:
         """The same call as it was counted."""
-        habit = stake.habit * input_tokens / stake.tokens
-        lost = stake.counted(input_tokens, read_tokens, written) - habit
+        counted = stake.counted(input_tokens, read_tokens, written)
+        habit = counted if stake.by_habit else stake.habit * input_tokens / stake.tokens
+        lost = counted - habit
         self._add(stake.name, habit - stake.habit, lost - (stake.planned - stake.habit))
 
     def take(self, pairs: Iterable[tuple[int, Added]]) -> None:

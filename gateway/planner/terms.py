@@ -18,6 +18,8 @@ from gateway.planner.values import Asked, Planned, Stake
 
 _AUTOMATIC, _LEFT_OUT = Limit(free=1), Limit(free=0)
 """Of writes beside an automatic cache; and of writes left out: OpenAI's habit is a good start."""
+_MOST_PROMPTS = 8.0
+"""So many times its prompt's tokens may count for or against a client what marks would have won or lost."""
 _UNSTORED = Limit(free=3, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
 """Where nothing is stored unasked: a write risks a quarter to win nine tenths. Free are only those of which the request itself
 says that it comes again."""
@@ -28,13 +30,14 @@ _WRONG = 3.0
 
 
 class Terms(NamedTuple):
-    """One attempt with a client's account. `habit`: what it would cost without plans; `sure`: the last place up to which there
-    is reason to think that it comes again, -1: none."""
+    """One attempt with a client's account. `habit`: what it would cost without plans, of which `read` tokens would be read;
+    `sure`: the last place up to which there is reason to think that it comes again, -1: none."""
 
     asked: Asked
     laid: Laid
     rates: Rates
     habit: float
+    read: int
     sure: int
 
     @property
@@ -46,7 +49,7 @@ class Terms(NamedTuple):
         """The choice, or as much of it as its account covers. `again`: the chance that the end comes again in time."""
         laid, rules, account = self.laid, self.asked.rules, self.asked.whose.client
         automatic, now_us = rules.automatic_read, self.asked.now_us
-        if not self.limited or (under_way and automatic):
+        if not self.limited or (automatic and (under_way or best.last < 0)):
             return best  # what was begun with marks is not in the automatic cache
         if not has_a_habit(rules):
             return self._affordable(best, bets)
@@ -86,15 +89,24 @@ class Terms(NamedTuple):
         covered = not self.limited or bets.covers(self.asked.whose.client, most_lost, _KEPT, free=free)
         return best if covered else self.short
 
-    def entered(self, base: Planned, choice: Choice | None = None) -> Planned:
-        """With the entry for the account; None: as the provider does it. Later attempts are not counted again."""
+    def with_marks(self, bets: Bets, known: int) -> None:
+        """Notes what marks are worth beside the habit, whatever is chosen: they read `known` tokens, and write the rest."""
+        if self.limited and self.asked.first:
+            total = self.laid.tokens[-1]
+            marked = known * self.rates.read + (total - known) * self.rates.writes[0]
+            bets.shown(self.asked.whose.client, self.habit - marked, _MOST_PROMPTS * total)
+
+    def entered(self, base: Planned, choice: Choice | None = None, *, by_habit: bool = False) -> Planned:
+        """With the entry for the account; None: as the provider does it, `by_habit` with all that it would have. Later attempts
+        are not counted again."""
         if not self.limited or not self.asked.first:
             return base
         rates = self.rates
         read = rates.automatic_read if choice is None and rates.automatic_read is not None else rates.read
         cost = self.habit if choice is None else self._cost(choice)
         writes = dict(zip(self.asked.rules.lives, rates.writes, strict=False))
-        return replace(base, stake=Stake(self.asked.whose.client, self.laid.tokens[-1], self.habit, cost, read, writes))
+        account, tokens = self.asked.whose.client, self.laid.tokens[-1]
+        return replace(base, stake=Stake(account, tokens, self.habit, cost, read, writes, by_habit))
 
     def _cost(self, choice: Choice) -> float:
         """Of this call, so planned."""

@@ -64,6 +64,27 @@ def test_an_entry_is_put_right_by_what_was_counted() -> None:
     assert not bets.covers("app", 1, Limit(1))
 
 
+def test_what_went_as_by_habit_is_no_gain_and_no_loss() -> None:
+    """However far off the expectation was: the provider counts in units of its own."""
+    bets, plain = Bets(), stake(habit=1_000, planned=1_000)._replace(by_habit=True)
+    for _ in range(10):
+        bets.enter(plain)
+        bets.settle(plain, 1_000, 0, {})
+    assert bets.covers("app", SHARE * 10_000, NONE)
+    assert not bets.covers("app", SHARE * 10_000 + 1, NONE)
+
+
+def test_what_calls_have_shown_counts_but_not_for_ever() -> None:
+    bets = Bets()
+    for _ in range(100):
+        bets.shown("app", -1_000, most=5_000)
+    assert not bets.covers("app", 1, NONE)
+    for _ in range(6):
+        bets.shown("app", 1_000, most=5_000)
+    assert bets.covers("app", 1_000, NONE)
+    assert not bets.covers("app", 1_001, NONE)
+
+
 def test_accounts_are_bounded_and_what_others_add_counts() -> None:
     one, other = Bets(most=2), Bets()
     one.fresh = {}

@@ -83,6 +83,33 @@ def test_the_gateway_costs_what_the_planner_does(provider: str) -> None:
     assert alone(at, [(one.at_s, wire_body(at, one.body, PLAIN)) for one in timed], prices_of(at)) == pytest.approx(whole, rel=0.01)
 
 
+def talks(many: int, turns: int) -> list[Session]:
+    """Conversations that have nothing in common but their tools."""
+    rng, found = Random(many), list[Session]()
+    tools = [tool(rng, 800) for _ in range(4)]
+    for number in range(many):
+        messages, ends = [{"role": "system", "content": text(rng, 1_000)}], []
+        for _ in range(turns):
+            messages += [{"role": "user", "content": text(rng, 300)}]
+            ends.append(len(messages))
+            messages.append({"role": "assistant", "content": text(rng, 60)})
+        found.append(Session(id=f"t{number}", tools=tools, messages=messages[:-1], turns=ends))
+    return found
+
+
+@pytest.mark.parametrize("turns", [2, 4])
+def test_marks_do_not_take_the_place_of_a_cache_that_works_as_well(turns: int) -> None:
+    """Qwen, conversations of a few turns: their tools are read from the automatic cache, which prompts with marks leave."""
+    planned, direct, _ = costs("qwen", PLAIN, talks(12, turns))
+    assert planned <= 1.01 * direct
+
+
+def test_marks_are_used_where_calls_have_shown_that_they_win() -> None:
+    """Qwen, long conversations: what they would have saved is seen without a bet."""
+    planned, direct, _ = costs("qwen", PLAIN, talks(12, 16))
+    assert planned <= 0.9 * direct
+
+
 @pytest.mark.parametrize("seed", [12, 33, 37, 69])
 def test_tools_that_lie_in_an_automatic_cache_are_read_there(seed: int) -> None:
     """Qwen, conversations that share their tools and nothing that a mark could stand behind: the first write is all that may be lost."""
