@@ -20,7 +20,7 @@ _AUTOMATIC, _LEFT_OUT = Limit(free=1), Limit(free=0)
 """Of writes beside an automatic cache; and of writes left out: OpenAI's habit is a good start."""
 _MOST_PROMPTS = 8.0
 """So many times its prompt's tokens may count for or against a client what marks would have won or lost."""
-_UNSTORED = Limit(free=3, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
+_UNSTORED = Limit(free=2, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
 """Where nothing is stored unasked: a write risks a quarter to win nine tenths. Free are only those of which the request itself
 says that it comes again."""
 _KEPT = _UNSTORED._replace(free=1)
@@ -69,12 +69,13 @@ class Terms(NamedTuple):
 
     def _affordable(self, best: Choice, bets: Bets) -> Choice:
         """As much of it as is covered, the beginning first: what stands there is the likeliest to come again."""
-        account, held = self.asked.whose.client, self.laid.held
-        for choice in (best, *[Choice(last, -1, 0.0) for last in range(best.last, held, -1)]):
+        account, before = self.asked.whose.client, max(self.laid.held, self.laid.reach - 1)  # what ends there is not written
+        for choice in (best, *[Choice(last, -1, 0.0) for last in range(best.last, before, -1)]):
             if bets.covers(account, self._cost(choice) - self.habit, _UNSTORED, free=False):
                 return choice
         choice = replace(best, last=min(best.last, self.sure), last_long=min(best.last_long, self.sure))
-        if choice.last > held and bets.covers(account, self._cost(choice) - self.habit, _UNSTORED):
+        most_lost = self._cost(choice) - self.habit  # what a call reads may pay for what it writes, whatever was lost before
+        if choice.last > before and (most_lost <= 0 or bets.covers(account, most_lost, _UNSTORED)):
             return choice
         return Choice(-1, -1, 0.0)
 
