@@ -22,7 +22,7 @@ from gateway.booking import Booking, Plan
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
 from gateway.dialects import recognise, splice
-from gateway.holds import Holds
+from gateway.holds import Asked, Holds
 from gateway.prefix.chain import Chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -68,7 +68,7 @@ class Passage:
         way = self._way(call, policy, method, place)
         booking = self._booking(call, policy, way)
         if way.costs:
-            held = await self._holds.take(call, policy, booking.ranked, way.target, booking.id, len(call.body))
+            held = await self._holds.take(policy, Asked(booking.id, call, booking.ranked, way.target, len(call.body)))
             booking.hold = held.hold
             await booking.open()
         else:

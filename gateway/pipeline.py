@@ -24,13 +24,13 @@ from gateway.backends.engines.figures import Intent
 from gateway.backends.engines.live import urgency
 from gateway.backends.fields import told
 from gateway.backends.fleet import Target
-from gateway.booking import Booking, Plan
+from gateway.booking import Booking, Plan, headers_of
 from gateway.budgets import Refused
 from gateway.core.call import Call, Tenant
-from gateway.core.errors import BadRequest, Overloaded
+from gateway.core.errors import BadRequest, GatewayError, Overloaded
 from gateway.fan_out import together
 from gateway.hedging import Race, Side
-from gateway.holds import Holds
+from gateway.holds import Asked, Holds
 from gateway.idempotency import HEADER
 from gateway.planning import DEADLINE, Planning, milliseconds
 from gateway.relay import Client
@@ -155,7 +155,7 @@ class Pipeline:
         allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
         if allowed_s is None:
             return None
-        return time.monotonic() + allowed_s - (time.time_ns() // 1_000 - plan.call.at_us) / 1e6
+        return plan.call.came_s + allowed_s
 
     def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
         """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
@@ -230,9 +230,8 @@ class Pipeline:
         request = attempt.request()
         reads_object = booking.planned is not None and booking.planned.object is not None
         size = len(request) + len(plan.call.body) * reads_object  # what is read there is paid for, and travels no more
-        booking.hold, limit, booking.stretch = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, size, first=booking.number == 1, deadline=attempt.deadline
-        )
+        asked = Asked(booking.id, plan.call, ranked, target, size, plan.attached, booking.number == 1, attempt.deadline)
+        booking.hold, limit, booking.stretch = await self._holds.take(policy, asked)
         attempt.stretch = booking.stretch
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
@@ -243,6 +242,10 @@ class Pipeline:
             via.progress.began(booking.id, lambda: attempt.outcome.produced, booking.renew)
         try:
             await attempt.run(request, via.upstream, client)
+        except (GatewayError, TryNext) as error:
+            what = error.error if isinstance(error, TryNext) else error
+            what.headers = [*attempt.headers, *(headers_of(booking.entry) if booking.entry else ())]
+            raise
         finally:
             via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same

@@ -6,7 +6,8 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,10 +18,13 @@ from gateway.budgets import Refused
 from gateway.core import levers
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, ContextLengthExceeded, Forbidden, GatewayError, ModelNotFound, Overloaded
+from gateway.core.part import Attached, Part
+from gateway.dialects.attached import attached
 from gateway.dialects.parts import Conversation, assistant_text, conversation
 from gateway.holds import choices
 from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
+from gateway.metering import estimate
 from gateway.missed import LEAST_TOKENS
 from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
@@ -31,8 +35,12 @@ from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane
 
 DEADLINE = "x-tollway-deadline-ms"
-_BYTES_PER_TOKEN = 4
+_STORING, _STORED = "openai_responses", ("conversation", "prompt")
+"""Fields that name what the provider keeps of a prompt."""
 _DEFAULT_RETRY_S = 5.0
+"""Where no lane says when it will take calls again."""
+_SOON = frozenset({"healthy", "has_room"})
+"""Filters whose no is for a moment."""
 _EXACT = 1e6
 _HOUR_US = 3_600_000_000
 
@@ -59,7 +67,8 @@ class Planning:
         if done.body is not call.body:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
         links = chain(team, model, done.parts, talk.id)
-        prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
+        held = self._attached(call, done.parts)
+        prompt_tokens = estimate.usual_input(len(call.body), held)
         others = policy.models.fallbacks.get(model, ())
         may_run = {model, *others}
         serving = [lane for lane in lanes if not lane.models.keys().isdisjoint(may_run)]
@@ -69,7 +78,9 @@ class Planning:
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
-            raise _nobody(decision, lanes, call.dialect if model in via.fleet.models else None)
+            now, probes = time.monotonic(), via.fleet.probes
+            unspoken = call.dialect if model in via.fleet.models else None
+            raise _nobody(decision, lanes, unspoken, lambda key: probes[key].rest_s(now))
         return Plan(
             call=call,
             decision=decision,
@@ -79,8 +90,21 @@ class Planning:
             prompt_tokens=prompt_tokens,
             cached=cached,
             parts=done.parts,
+            attached=held,
             output_cap=cap,
         )
+
+    def _attached(self, call: Call, parts: Sequence[Part]) -> Attached:
+        """What the prompt holds beside its text, what the provider has stored of the conversation among it."""
+        held, earlier = attached(call.body, parts), call.sketch.previous_id
+        if earlier is not None:
+            tokens = self._via.stored.tokens(earlier)
+            return held._replace(linked=held.linked + 1) if tokens is None else held._replace(earlier_tokens=tokens)
+        if call.dialect != _STORING:
+            return held
+        spans = call.sketch.spans
+        named = sum(name in spans and call.body[slice(*spans[name])] != b"null" for name in _STORED)
+        return held._replace(linked=held.linked + named) if named else held
 
     def lower(self, call: Call, policy: Policy, no: Refused) -> Plan:
         """The plan after a budget said no. Raises that no where nothing cheaper can take the call."""
@@ -213,8 +237,11 @@ def milliseconds(text: str | None) -> float | None:
     return float(text)
 
 
-def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -> GatewayError:
-    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others."""
+def _nobody(
+    decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None, rest_s: Callable[[str], float]
+) -> GatewayError:
+    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others. `rest_s`:
+    how long a lane is still left alone."""
     model = decision.model
     serving = [lane.key for lane in lanes if model in lane.models]
     if not serving and unspoken is not None:
@@ -229,8 +256,9 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
     by = {no.by for no in reasons.values()}
     if by <= {"context_fits"}:
         return ContextLengthExceeded(f"the prompt is too long for {model}: {text}", param="messages")
-    if by & {"healthy", "has_room"}:
-        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=_DEFAULT_RETRY_S)
+    if not by.isdisjoint(_SOON):
+        rests = [rest_s(key) if no.by == "healthy" else _DEFAULT_RETRY_S for key, no in reasons.items() if no.by in _SOON]
+        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=min(rests))
     return Forbidden(f"the team's policy leaves no lane for this call: {text}")
 
 

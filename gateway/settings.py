@@ -16,6 +16,7 @@ from gateway.core.secret import Secret
 from gateway.redis_link import BadAddress, address
 from gateway.settings_file import AlertSettings, BackendSettings, File, LoginSettings, QueueSettings
 from router_policies import strict_yaml
+from router_policies.unserved import Served
 
 DEFAULT = Path("tollway.yaml")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
@@ -95,6 +96,15 @@ def at_hand(config: Path | None, data: Path | None = None) -> Settings:
     own = settings.database_url == f"sqlite:///{settings.data / 'tollway.db'}"
     url = f"sqlite:///{data.resolve() / 'tollway.db'}" if own else settings.database_url
     return settings.model_copy(update={"data": data.resolve(), "database_url": url})
+
+
+def served(settings: Settings) -> Served:
+    """What policies may name of it. Paths that are passed through take models of any name."""
+    backends = settings.backends
+    return Served(
+        frozenset() if settings.passthrough else frozenset(model for one in backends.values() for model in one.models),
+        frozenset(lane for one in backends.values() for lane in one.lanes), frozenset(backends),
+    )  # fmt: skip
 
 
 def _without_secrets(file: File) -> File:

@@ -1,4 +1,4 @@
-"""C1 to C7, C15 to C23 and C27, as far as the test suite has their scenarios, which are run here longer.
+"""C1 to C7, C15 to C20, C22, C23 and C27, as far as the test suite has their scenarios, which are run here longer.
 
 Each prints its figures as `C3 {...}`; where one prints none, what is told is how many passed.
 """
@@ -134,15 +134,6 @@ def reloads(scale: Scale) -> Reached:
     )  # fmt: skip
 
 
-@experiment("C21")
-def apart(scale: Scale) -> Reached:
-    """Two teams with the same prompts and canaries of their own, and the engine's blocks by salt."""
-    return scenarios(
-        "C21", "canaries by every path, salts, the engine's cache by salt; no timing test", "tests/flow/test_canaries.py",
-        "tests/inference/test_blocks.py", "tests/prefix/test_history.py",
-    )  # fmt: skip
-
-
 @experiment("C22")
 def secrets(scale: Scale) -> Reached:
     """Canaries through all paths and faults, looked for in everything that is kept or told."""
@@ -166,10 +157,11 @@ def arithmetic(scale: Scale) -> Reached:
 
 @experiment("C17")
 def clocks(scale: Scale) -> Reached:
-    """Windows in their zones over every change of clocks, holds on a clock that does not jump."""
+    """Windows in their zones over every change of clocks, holds on a clock that does not jump, replicas that keep one time."""
     return scenarios(
-        "C17", "hypothesis over 12 zones; no whole replicas with clocks apart", "tests/budgets/test_windows.py",
-        "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+        "C17", "hypothesis over 12 zones; two replicas, one with two workers, with clocks ten minutes apart; a step of an hour",
+        "tests/budgets/test_windows.py", "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+        "tests/flow/test_clocks.py",
     )  # fmt: skip
 
 

@@ -25,7 +25,9 @@ from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
 from gateway.dialects import fitting
-from gateway.holds import Holds
+from gateway.dialects.attached import attached
+from gateway.holds import Asked, Holds
+from gateway.metering import estimate
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.settings_file import QueueSettings
@@ -111,7 +113,8 @@ class Handover:
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
             set_fields={**left, **set_fields}, ask_usage=False,
         )  # fmt: skip
-        return fitting.accepted(body, one.call.dialect, target)
+        body = fitting.accepted(body, one.call.dialect, target)
+        return fitting.shorten(body, fitting.names_for(body, one.call.dialect, target))
 
     async def _booking(self, one: Ready, lane: Lane, target: Target, body: bytes) -> Booking:
         """Held and journalled as if it were sent by itself."""
@@ -121,9 +124,10 @@ class Handover:
             klass=one.klass, model=model, ranked=(ranked,), refused=(), policy_version=one.policy.version,
             reason=f"class {one.klass.name}; queued, and handed to the batch of {lane.key}",
         )  # fmt: skip
+        held = attached(call.body, call.sketch.parts)
         plan = Plan(
             call=replace(call, body=b""), decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
-            prompt_tokens=max(len(body) // 4, 1), cached={},
+            prompt_tokens=estimate.usual_input(len(body), held), cached={},
         )  # fmt: skip
         booking = Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
@@ -131,8 +135,8 @@ class Handover:
         )  # fmt: skip
         left_s = max(one.line.deadline_us / 1e6 - self._pacing.now_s(), 0.0)
         until = time.monotonic() + left_s
-        held = await self._holds.take(call, one.policy, ranked, target, booking.id, len(body), deadline=until)
-        booking.hold = held.hold
+        asked = Asked(booking.id, call, ranked, target, len(body), held, deadline=until)
+        booking.hold = (await self._holds.take(one.policy, asked)).hold
         await booking.open()
         return booking
 
@@ -216,4 +220,4 @@ def _read(dialect: str, target: Target, line: Line, status: int, raw: bytes) -> 
         body, seen = dialects.answer(dialect, target.dialect, raw, dialects.read(dialect, line.body))
     except GatewayError as error:
         return error.status, dialects.render_error(dialect, error), Observed(usage=_NOTHING)
-    return 200, body, seen
+    return 200, fitting.restore(body, fitting.names_for(line.body, dialect, target)), seen

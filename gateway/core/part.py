@@ -6,6 +6,22 @@ from typing import NamedTuple
 import msgspec
 
 
+class Attached(NamedTuple):
+    """What a prompt, or a part of one, holds beside its text."""
+
+    images: int = 0
+    image_bytes: int = 0
+    """Of those that travel in it; none for one that is named by address or id."""
+    sounds: int = 0
+    linked: int = 0
+    """Files, sounds, films and earlier items that it only names."""
+    earlier_tokens: int = 0
+    """Of what the provider has stored of the conversation."""
+
+
+NOTHING = Attached()
+
+
 class Block(msgspec.Struct, eq=False, gc=False):
     """What the bytes of a part say, whoever sends them. What may be None is found when it is first asked for."""
 
@@ -30,6 +46,8 @@ class Block(msgspec.Struct, eq=False, gc=False):
     """Whether anything in it does."""
     calls_out: bool | None = None
     """As tools, whether one names a server to call."""
+    attached: Attached | None = None
+    """As a message: see `dialects/attached.py`."""
 
 
 class Part(NamedTuple):

@@ -134,7 +134,9 @@ def look(body: bytes) -> Observed:
     if answer is None:
         return _look(body)
     raw, choices = answer.usage, answer.choices
-    tier = answer.service_tier or (openai_tap.tier({}, raw) if "service_tier" in raw else None)
+    tier = answer.service_tier
+    if tier == "auto" or "service_tier" in raw:
+        tier = openai_tap.tier({"service_tier": tier}, raw)
     return Observed(
         usage=usage(raw), served_model=counts.name(answer.model), served_tier=counts.name(tier),
         finish_reason=openai_tap.FINISH.get(choices[0].finish_reason or "", "stop") if choices else None,

@@ -27,7 +27,7 @@ _KNOWN = frozenset({
     "top_logprobs",
 })
 """Fields that stand in a chat request by the same name."""
-_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed"})
+_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed", "seed"})
 _HARMLESS: Mapping[str, Sequence[Json]] = {
     "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "presence_penalty": (0,), "frequency_penalty": (0,),
     "logit_bias": ({},), "modalities": (["text"],), "functions": ([],), "function_call": ("auto", "none"),

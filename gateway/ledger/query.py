@@ -6,12 +6,12 @@ or an age such as 24h or 7d), `tz`, `of` (latency: first_token, total, per_token
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+from gateway.core import clock
 from gateway.ledger.days import day_range
 from gateway.ledger.latency import Of
 from gateway.ledger.reports import DIMENSIONS, BadQuery, Reports, Slice
@@ -38,16 +38,17 @@ def answer(reports: Reports, words: Mapping[str, str], now_us: int | None = None
     of = words.pop("of", "first_token")
     if of not in _LATENCIES:
         raise BadQuery(f"of: {of!r} is not measured; use one of: {', '.join(_LATENCIES)}")
-    part = slice_of(words, time.time_ns() // 1_000 if now_us is None else now_us)
+    part = slice_of(words, clock.now_us() if now_us is None else now_us)
     head = {"report": report, "by": list(by), "tz": part.tz, "since_us": part.since_us, "until_us": part.until_us}
     if report == "latency":
         return {**head, "of": of, "rows": [row.json(by) for row in reports.latency(by, part, cast(Of, of))]}
     sums = {**head, **reports.spend(by, part).json()}
     if report == "cache":
-        now_us = time.time_ns() // 1_000 if now_us is None else now_us
+        now_us = clock.now_us() if now_us is None else now_us
         first = reports.extent(part).first_us
         span_us = 0 if first is None else max(min(part.until_us, now_us) - max(part.since_us, first), _LEAST_SPAN_US)
         sums["misses"] = [cause.json(span_us) for cause in reports.misses(part)[:_MOST_CAUSES]]
+        sums["warmed"] = [one.json() for one in reports.warmed(part)]
         sums["savings"] = [one.json() for one in reports.savings(part)]
     return sums
 

@@ -13,25 +13,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest
+from gateway.planner.ahead import beginning, written
 from gateway.planner.answers import Answers
+from gateway.planner.arrivals import Arrivals
 from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime, with_lifetime
 from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
+from gateway.planner.habit import has_a_habit, of_habit, stored_by_habit, whole, would_read
 from gateway.planner.heads import Head, Heads
 from gateway.planner.held import Held, Seen, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
 from gateway.planner.reuse import DOUBTS, PRIORS, WARY, Came, Chance, ReuseBook, Whose
-from gateway.planner.terms import Terms, has_a_habit, of_habit
+from gateway.planner.terms import Terms
 from gateway.planner.values import SHARED, Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
@@ -58,6 +60,7 @@ class Planner:
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
     heads: Heads = field(default_factory=Heads)
+    arrivals: Arrivals = field(default_factory=Arrivals)
     others: Others | None = None
     """Cohorts of all processes; None: this one is alone."""
     answers: Answers = field(default_factory=Answers)
@@ -107,6 +110,15 @@ class Planner:
             return None
         tokens = round(page.ends[first - 1] / self._ratio(backend))
         return Head(name_of(backend.pool, page.keys[first - 1]), tokens, first) if tokens >= rules.minimum_tokens else None
+
+    def ahead(self, page: Page, backend: Backend, lifetime: str) -> Planned | None:
+        """What a call sets that only has its beginning stored, for that long; None: it cannot be asked for."""
+        rules = rules_of(backend.provider, backend.model, page.dialect)
+        own = None if rules is None or not rules.silent or not page.keys else clients_own(page, rules)
+        if rules is None or own is None:
+            return None
+        base = Planned(fields={}, receipts=(), pool=backend.pool, rules=rules, model=backend.model, end_bytes=page.ends[-1])
+        return written(page, rules, own, self._ratio(backend), lifetime, base)
 
     def cold(self, planned: Planned, now_us: int) -> list[Stored]:
         """The prefixes of a call that are to be written, in rendered order, where a burst would write each of them often."""
@@ -166,8 +178,7 @@ class Planner:
         segments = self._segments(asked, laid)
         terms = self._terms(asked, laid, rates, sight)
         if rules.lifetime_field:
-            # of an opening most never comes again, and what stands behind something short-lived goes with it
-            may = sight.under_way and (laid.held < 0 or laid.held_long)
+            may = laid.held < 0 or laid.held_long  # what stands behind something short-lived goes with it
             choice = terms.kept(for_lifetime(laid, segments, rates), self.bets) if may else terms.short
             return with_lifetime(laid, choice, terms.entered(base, choice))
         alone, elsewhere, short = base, 0, next(iter(rules.lives.values()))
@@ -175,9 +186,9 @@ class Planner:
             pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
             saving = (1.0 - rates.automatic_read) * rates.input_usd
             alone = replace(base, pool=pool, stored=self._whole(asked, laid, short), saving_usd=saving)
-            elsewhere, deepest = self._readable(asked, pool), sight.came.deepest if sight.came.waited_s <= short else -1
-            terms.with_marks(self.bets, round(page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0)
+            elsewhere = self._readable(asked, self.held.deepest(pool, page.keys, asked.now_us))
             alone = terms.entered(alone, by_habit=elsewhere == terms.read)
+            terms.with_marks(self.bets, self._readable(asked, sight.came.deepest) if sight.came.waited_s <= short else 0)
             if laid.held < 0 and ((sight.under_way and sight.came.waited_s <= short) or self.writer(alone)):
                 return alone  # it is there, or about to be, and a prompt with marks does not read it
         best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long, elsewhere=elsewhere)
@@ -186,31 +197,29 @@ class Planner:
             return alone
         return self._marked(asked, laid, choice, rates, terms.entered(base, choice), sight)
 
-    def _readable(self, asked: Asked, pool: str) -> int:
-        """Tokens that a prompt without marks reads there."""
-        deepest = self.held.deepest(pool, asked.page.keys, asked.now_us)
-        tokens = round(asked.page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0
-        return tokens if tokens >= asked.rules.minimum_tokens else 0
-
-    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
-        """What a cache that needs no marks stores, as far as others may ask for it: its head and its places."""
-        page, ratio = asked.page, self._ratio(asked.backend)
-        head = [Stored(page.keys[n], life_s, round(page.ends[n] / ratio)) for n in range(page.opening + 1)]
-        stored = {each.key: each for each in [*head, *laid.stored(life_s)] if each.tokens >= asked.rules.minimum_tokens}
-        return sorted(stored.values(), key=attrgetter("tokens"))
+    def _readable(self, asked: Asked, deepest: int) -> int:
+        """Tokens that are read where a cache has the prompt up to that part (-1: nothing), as the provider counts them."""
+        rules, end_bytes = asked.rules, asked.page.ends[deepest] if deepest >= 0 else 0
+        tokens = round(end_bytes / self._ratio(asked.backend)) // rules.step_tokens * rules.step_tokens
+        return tokens if tokens >= rules.minimum_tokens else 0
 
     def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""
-        page, rules, read = asked.page, asked.rules, 0
+        rules, read = asked.rules, 0
         if has_a_habit(rules):
-            pool, life_s = f"{asked.backend.pool}\0habit", next(iter(rules.lives.values()))
-            read = self._readable(asked, pool)
-            if asked.first:
-                head = page.keys[: page.opening + 1] if rules.automatic_read else ()
-                for key in page.keys[-1:] if rules.ends_are_marked else [*head, *[place.key for place in laid.places]]:
-                    self.held.store(pool, key, asked.now_us, life_s)
+            read = self._would_read(asked, "habit", stored_by_habit(asked, laid, self._ratio(asked.backend)))
         habit = of_habit(rules, rates, laid.tokens[-1], read)
-        return Terms(asked, laid, rates, habit, read, sure(page, laid, sight))
+        terms = Terms(asked, laid, rates, habit, read, sure(asked.page, laid, sight))
+        if rules.lifetime_field:
+            terms.tried(self.bets, self._would_read(asked, "long", self._whole(asked, laid, list(rules.lives.values())[-1])))
+        return terms
+
+    def _would_read(self, asked: Asked, name: str, stored: Sequence[Stored]) -> int:
+        """Tokens."""
+        return self._readable(asked, would_read(self.held, f"{asked.backend.pool}\0{name}", asked, stored))
+
+    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
+        return whole(asked, laid, self._ratio(asked.backend), life_s)
 
     def _marked(
         self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight
@@ -222,12 +231,18 @@ class Planner:
             ratio = self._ratio(asked.backend)
             base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in laid.own.parts])
         planned = at_marks(laid, choice, base)
-        if asked.rules.silent and planned.stored:
+        if not asked.rules.silent:
+            return planned
+        warm, begins = None, None
+        if planned.stored:
             size = laid.tokens[-1] - (laid.tokens[-2] if len(laid.tokens) > 1 else 0)
             chance = self.reuse.chance(sight.end_kind, asked.whose, size)
             surer = laid.tokens[laid.held] if laid.held_long else 0
-            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
-        return planned
+            warm = _warm(planned.stored, surer, lives, rates, chance)
+        if asked.first and page.opening == len(page.parts) - 1:
+            all_rates = self._rates(asked.backend, asked.rules) if laid.own.parts else rates
+            begins = None if all_rates is None else beginning(laid, all_rates, base.pool)
+        return replace(planned, warm=warm, beginning=begins)
 
     def _sight(self, asked: Asked) -> Sight:
         """What was seen of this prompt before; from a call's first attempt it is learnt that it has come."""
@@ -242,7 +257,8 @@ class Planner:
     def _laid(self, asked: Asked, own: Own, sight: Sight) -> Laid | None:
         """None: no place of it would be stored."""
         page, backend, rules, now_us = asked.page, asked.backend, asked.rules, asked.now_us
-        found = places(page, sight.end_kind, sight.held, self.seen.deepest(page.keys) if asked.first else -1)
+        sent = self.seen.deepest(page.keys) if asked.first else -1
+        found = places(page, sight.end_kind, sight.held, sent, marked=not rules.lifetime_field)
         found = [replace(place, kind="often") if _came_often(place, sight.came) else place for place in found]
         ratio = self._ratio(backend)
         tokens = [round(place.end_bytes / ratio) for place in found]
@@ -258,7 +274,7 @@ class Planner:
             held = max([held, *writing])
         held_long = held >= 0 and self.held.life_s(backend.pool, found[held].key) > next(iter(rules.lives.values()))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
-        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach)
+        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach, sent)
 
     def _segments(self, asked: Asked, laid: Laid) -> list[Segment]:
         lives, segments = list(asked.rules.lives.values()), []

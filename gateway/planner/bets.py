@@ -3,9 +3,9 @@
 What a provider does unasked (store every prompt's end, or everything for a while) has a cost that can be told for each call.
 Where a plan departs from it, it pays at once for what may come back later (a write), or saves at once what may be missed later
 (a write left out). Such a bet is placed only while what it can lose is covered by `SHARE` of what the habit would have cost so
-far and by what earlier bets have won. So the loss is bounded whatever the chances were taken for; only an app's first write, of
-which nothing can be known, is free. Where the habit is a cache of its own, calls show without a bet what one would win or lose:
-that counts too. All figures are in tokens at the uncached input price.
+far and by what earlier bets have won. So the loss is bounded whatever the chances were taken for; only first bets, when
+nothing can be known, are free: an advance on that share. Where the habit is a cache of its own, calls show without a bet what
+one would win or lose: that counts too. All figures are in tokens at the uncached input price.
 """
 from __future__ import annotations
 
@@ -107,6 +107,10 @@ class Bets:
     def enter(self, stake: Stake) -> None:
         """A call as it is planned."""
         self._add(stake.name, spent=stake.habit, lost=stake.planned - stake.habit)
+
+    def won(self, name: str) -> float:
+        """What plans have cost less than the habit so far."""
+        return -self._account(name).lost
 
     def settle(self, stake: Stake, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> None:
         """The same call as it was counted."""

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -24,6 +25,7 @@ from gateway import dialects
 from gateway.access.keys import KeyRing
 from gateway.access.origins import Origin
 from gateway.admission import Admission, Go
+from gateway.core import clock
 from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
@@ -48,7 +50,7 @@ Pass = Callable[[Call, str, str, Client], Awaitable[None]]
 DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items()}
 COUNTED = "/v1/messages/count_tokens"
 _STORES = ("/v1/responses", "/v1/files", "/v1/batches")
-_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
 _log = logging.getLogger("tollway.front")
@@ -62,6 +64,8 @@ class Visit(msgspec.Struct, frozen=True):
     head: Head
     tenant: Tenant
     at_us: int
+    came_s: float
+    """The same on the clock that never jumps."""
     body_bytes: int | None
     """As the head declares it; None where it says nothing."""
 
@@ -108,7 +112,7 @@ class Front:
         if headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
         if method != "POST":
-            raise MethodNotAllowed(f"{path} takes POST")
+            raise MethodNotAllowed.of(f"{path} takes POST", "POST")
         length = headers.get("content-length", "")
         visit = self.enter_again(path, head, _whole(length), peer)
         self._keys.origins.seen(peer, headers)
@@ -121,9 +125,9 @@ class Front:
 
     def enter_again(self, path: str, head: Head, body_bytes: int | None, peer: str) -> Visit:
         """The same for a head that has been let in before; its body is not too long. Raises `GatewayError`."""
-        at_us = time.time_ns() // 1_000
+        at_us = clock.now_us()
         tenant = self._keys.tenant(head.key, at_us, Origin(peer, head.forwarded))
-        return Visit(dialect_of(path), path, head, tenant, at_us, body_bytes)
+        return Visit(dialect_of(path), path, head, tenant, at_us, time.monotonic(), body_bytes)
 
     def may_enter(self) -> bool:
         """Whether a call may begin at once; it has its place then, which `serve` gives back."""
@@ -145,9 +149,9 @@ class Front:
             if not body:
                 raise _absent()
             if len(body) > LONG_BYTES:
-                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
+                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body, visit.tenant.team)
             else:
-                sketch = dialects.read(visit.dialect, body)
+                sketch = dialects.read(visit.dialect, body, visit.tenant.team)
             serve = self._servers.count if visit.path == COUNTED else self._servers.call
             await serve(_call(visit, body, sketch), client)
         except Exception as error:
@@ -197,10 +201,10 @@ class Front:
             client.close()
 
     async def _pass_on(self, scope: MutableMapping[str, Any], client: AsgiClient) -> None:
-        at_us = time.time_ns() // 1_000
+        at_us, came_s = clock.now_us(), time.monotonic()
         head = heads.read(scope["headers"])
         if scope["method"] not in _METHODS:
-            raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
+            raise MethodNotAllowed.of(f"{scope['path'][:100]} does not take {scope['method'][:20]}", ", ".join(_METHODS))
         if ".." in scope["path"].split("/"):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
@@ -208,7 +212,7 @@ class Front:
         length = head.headers.get("content-length", "")
         body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
-        visit = Visit("other", scope["path"], head, tenant, at_us, len(body))
+        visit = Visit("other", scope["path"], head, tenant, at_us, came_s, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 
@@ -258,9 +262,10 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
         (b"x-should-retry", b"true" if error.retry else b"false"),
     ]
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after_s))))
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
+    headers += error.headers
     return headers
 
 
@@ -308,5 +313,5 @@ def _call(visit: Visit, body: bytes, sketch: Sketch) -> Call:
     return Call(
         id=new_id("call_", at_us), dialect=visit.dialect, tenant=visit.tenant, sketch=sketch, body=body, path=visit.path,
         client=head.client, headers=head.headers, tags=head.tags, run=head.run, parent_run=head.parent_run,
-        subgoal=head.subgoal, at_us=at_us, sent=head.sent,
+        subgoal=head.subgoal, at_us=at_us, came_s=visit.came_s, sent=head.sent,
     )  # fmt: skip

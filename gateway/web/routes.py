@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from litestar.params import FromPath
 from gateway import dialects
 from gateway.access.origins import FORWARDED, Origin
 from gateway.access.people import Person, as_tenant
+from gateway.core import clock
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, ModelNotFound, NotFound, Overloaded
 from gateway.ledger import query
@@ -37,7 +37,7 @@ def tenant_of(request: ASGIConnection[Any, Any, Any, State]) -> Tenant:
     if person is not None:
         return as_tenant(person, request.query_params.get("team"))
     origin = Origin(request.client.host if request.client else "", ",".join(request.headers.getall(FORWARDED, [])) or None)
-    tenant = services.keys.tenant(presented_key(request.headers), time.time_ns() // 1_000, origin)
+    tenant = services.keys.tenant(presented_key(request.headers), clock.now_us(), origin)
     services.keys.origins.seen(origin.peer, request.headers)
     return tenant
 

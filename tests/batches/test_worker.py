@@ -82,6 +82,19 @@ def test_a_batch_has_known_fields_only_where_a_call_has(start: Start, provider: 
         assert [each["place"] for each in call["receipts"] if "dropped" in each] == ["mcp_servers"]
 
 
+def test_long_names_of_tools_go_to_a_batch_shortened_and_come_back_whole(start: Start, provider: Provider) -> None:
+    """As with a call: the provider would refuse them, and the client knows no other."""
+    name = "look_up_" + "x" * 130
+    tool = {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+    with start() as gateway:
+        batch = create(gateway, [line(0, "m-claude", max_tokens=50, tools=[tool])])
+        [found] = rows(gateway, ended(gateway, batch["id"])["output_file_id"])
+        [sent] = provider.batches.values()
+        [call] = sent["calls"].values()
+        assert len(call["tools"][0]["name"]) <= 128
+        assert found["response"]["body"]["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == name
+
+
 def test_a_restart_loses_nothing(start: Start, provider: Provider) -> None:
     """Neither what waits for its hour, nor what lies at the provider: its answers are booked by the next process."""
     provider.ready = False

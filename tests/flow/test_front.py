@@ -327,6 +327,14 @@ def test_keys_are_made_listed_and_revoked_by_command(gateway: Gateway, openai: S
     assert command("keys", "revoke", "nosuchkey", *where, env=env)[0] == 1
 
 
+@pytest.mark.parametrize(("team", "note"), [("plain", False), ("plian", True)])
+def test_a_team_that_no_policy_file_names_is_noted(gateway: Gateway, team: str, note: bool) -> None:
+    """Its key is made, for teams may live by the default policy; a slip is seen at once, with the nearest team."""
+    status, said = command("keys", "create", "--team", team, "--url", gateway.url, env={"TOLLWAY_KEY": gateway.admin_key})
+    assert status == 0
+    assert ("no policy file names team plian (did you mean `plain`?)" in said) == note
+
+
 @pytest.mark.parametrize("argv", [
     ("--team", "x\x1b[2J\u202egnp"), ("--team", ""), ("--team", "plain", "--expires", "never"), ("--team", "plain", "--expires", "2001-01-01"),
 ])  # fmt: skip
