@@ -64,6 +64,7 @@ class _Due(NamedTuple):
     name: int
     life: Life
     start: Start
+    time_us: int
 
 
 class PreWarmer(Background):
@@ -108,7 +109,7 @@ class PreWarmer(Background):
         due = sorted([one for name in list(self._kept) for one in self._due(name, now_us)], key=lambda one: -one.gain_usd)
         sent = 0
         for at in range(0, len(due), AT_ONCE):
-            sent += sum(await asyncio.gather(*[self._write(one, now_us) for one in due[at : at + AT_ONCE]]))
+            sent += sum(await asyncio.gather(*[self._write(one) for one in due[at : at + AT_ONCE]]))
         return sent
 
     def _due(self, name: int, now_us: int) -> list[_Due]:
@@ -120,26 +121,27 @@ class PreWarmer(Background):
             return []
         offer = Offer(kept.beginning, kept.wait_s, together=cache.fan_out_wait_ms > 0)
         for start in cache.pre_warm_at:
-            time_us, about = _time(start, now_us // _MINUTE_US), _about(name, start)
+            time_us = _time(start, now_us // _MINUTE_US)
             if time_us - now_us > LEAD_S * 1e6 or kept.tried.get(start) == time_us:
                 continue
+            about = _about(name, start)
             self._planner.arrivals.expect(about, time_us)
             best = self._planner.arrivals.worth(about, time_us, offer)
             if best is None or self._planner.held.has(kept.pool, name_of(kept.pool, name), time_us):
                 kept.tried[start] = time_us
             else:
-                found.append(_Due(best[1], name, best[0], start))
+                found.append(_Due(best[1], name, best[0], start, time_us))
         return found
 
-    async def _write(self, due: _Due, now_us: int) -> bool:
+    async def _write(self, due: _Due) -> bool:
         """Whether a call was sent. Where another process is writing it, the next look finds it stored, or tries again."""
-        kept, time_us = self._kept.get(due.name), _time(due.start, now_us // _MINUTE_US)
-        if kept is None or kept.tried.get(due.start) == time_us:
+        kept, now_us = self._kept.get(due.name), clock.now_us()
+        if kept is None or kept.tried.get(due.start) == due.time_us or now_us >= due.time_us:
             return False
-        kept.tried[due.start] = time_us
+        kept.tried[due.start] = due.time_us
         async with claimed(self._planner, due.name) as begun:
             if begun is None:
-                del kept.tried[due.start]
+                kept.tried.pop(due.start, None)
                 return False
             status = await self._sent(kept, due.life, now_us)
             if status == 200:

@@ -57,7 +57,10 @@ def read_settings(config: Path | None, data: Path | None, embedded_url: str | No
             file = file.model_copy(update={"data": str(data.resolve())})
         if not file.backends:
             raise SettingsError("no backends: name at least one under `backends:`, or run `tollway up`, which brings its own")
-        return settings.resolve(file, folder, os.environ)
+        try:
+            return settings.resolve(file, folder, os.environ)
+        except SettingsError as error:
+            raise error if config is None else settings.located(config, error) from error
     except (strict_yaml.BadFile, SettingsError) as error:
         raise CannotServe(str(error)) from error
 

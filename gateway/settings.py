@@ -81,7 +81,24 @@ def load(path: Path, env: Mapping[str, str] | None = None, *, secrets: bool = Tr
     if not path.is_file():
         raise SettingsError(f"{path}: there is no such file; `tollway up` needs none, `tollway serve` does")
     file = strict_yaml.load(path, File)
-    return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+    try:
+        return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+    except SettingsError as error:
+        raise located(path, error) from error
+
+
+def located(path: Path, error: SettingsError) -> SettingsError:
+    """The same error, whose text begins with the field that is wrong, with file, line and column of that before it."""
+    field = str(error).partition(": ")[0]
+    try:
+        places = strict_yaml.read_document(path).values
+    except strict_yaml.BadFile:
+        return error
+    marks = {strict_yaml.dotted(place): mark for place, mark in places.items() if place}
+    while field and field not in marks:
+        field = field.rpartition(".")[0]
+    mark = marks.get(field) or strict_yaml.Mark(str(path), 1, 1)
+    return SettingsError(f"{mark.file}:{mark.line}:{mark.column}: {error}")
 
 
 def at_hand(config: Path | None, data: Path | None = None) -> Settings:

@@ -55,6 +55,7 @@ def topics(index: PrefixIndex, planner: Planner, memory: Memory) -> list[Topic]:
     return [
         Topic("prefixes", index, tuple[int, int]),
         Topic("held", planner.held, tuple[int, tuple[int, float]]),
+        Topic("writing", planner.writing, tuple[int, int]),  # before what makes others plan otherwise
         Topic("reuse", planner.reuse, tuple[int, tuple[int, str, str, str, int, int]]),
         Topic("bets", planner.bets, tuple[int, Added]),
         Topic("objects", planner.heads, tuple[int, tuple[str, int]]),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from datetime import time as clock
@@ -70,14 +71,19 @@ def look(running: World) -> Future[Any]:
     return running.inside(turn)
 
 
-def known(running: World) -> int:
+def held(running: World) -> list[Json]:
     """Beginnings whose text is held."""
 
-    async def count(gateway: Gateway) -> int:
+    async def bodies(gateway: Gateway) -> list[Json]:
         assert gateway.services is not None
-        return len(gateway.services.pre_warmer)
+        return [orjson.loads(kept.call.body) for kept in gateway.services.pre_warmer._kept.values()]
 
-    return int(running.inside(count).result(60))
+    found: list[Json] = running.inside(bodies).result(60)
+    return found
+
+
+def known(running: World) -> int:
+    return len(held(running))
 
 
 def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
@@ -97,6 +103,7 @@ def test_the_first_calls_of_a_day_read_and_do_not_write() -> None:
         assert all(one.used is not None and one.used.read > 5_000 for one in second)
         rows = {row["client"]: row for row in usage(running, by="client")["rows"]}
         assert (rows["app/1"]["calls"], rows["pre_warm"]["calls"]) == (20, 1)
+        assert {row["key"]: row["calls"] for row in usage(running, by="key")["rows"]}["pre_warm"] == 1  # of no caller's key
         [told] = usage(running, report="cache", since="2d")["warmed"]
         assert (told["kind"], told["calls"], told["of_use"], told["cost_usd"]) == ("pre_warm", 1, 1, rows["pre_warm"]["cost_usd"])
         assert float(told["saved_usd"]) > 0.9 * 0.9 * 7_500 * 3e-6
@@ -224,6 +231,40 @@ def test_what_the_provider_would_refuse_is_not_held(fields: Json) -> None:
     with world(policy(next_minute(), HURRIED)) as running:
         for n in range(3):
             running.send("anthropic", "app", [opening(n, **fields)], 5.0 + n)
+        assert known(running) == 0
+
+
+@pytest.mark.parametrize(("fields", "names", "left"), [
+    pytest.param(lambda n: {}, {"tools", "system"}, LONG, id="all of it"),
+    pytest.param(lambda n: {"system": f"{n} {LONG}"}, {"tools"}, None, id="the tools, where system prompts differ"),
+    pytest.param(lambda n: {"system": [{"type": "text", "text": text} for text in (LONG, f"It is {n} o'clock.")]}, {"tools", "system"}, [{"type": "text", "text": LONG}], id="without the block that differs"),
+    pytest.param(lambda n: {"tool_choice": {"type": "any"}, "metadata": {"user_id": f"u{n}"}}, {"tools", "system"}, LONG, id="without what is no part of it"),
+])  # fmt: skip
+def test_what_is_held_is_what_conversations_have_in_common(fields: Callable[[int], Json], names: set[str], left: Any) -> None:
+    """And none of their words."""
+    tools = [{"name": "t", "description": "word " * 2_000, "input_schema": {"type": "object"}}, {"name": "u", "input_schema": {"type": "object"}}]
+    with world(policy(next_minute(), HURRIED)) as running:
+        for n in range(3):
+            running.send("anthropic", "app", [opening(n, tools=tools, **fields(n))], 5.0 + n)
+        [body] = held(running)
+        assert set(body) == {"model", "max_tokens", "messages", *names}
+        assert (body["messages"], body.get("system")) == ([{"role": "user", "content": "."}], left)
+
+
+def test_memory_is_bounded_and_forgets() -> None:
+    start_s, most = next_minute(), 100_000
+    with world(policy(start_s, HURRIED)) as running:
+        async def small(gateway: Gateway) -> None:
+            assert gateway.services is not None
+            gateway.services.pre_warmer._most = most
+
+        running.inside(small).result(60)
+        for n in range(12):
+            running.send("anthropic", "app", [opening(n, system=f"{n // 2} {LONG}")], 5.0 + n)
+        assert sum(len(orjson.dumps(body)) for body in held(running)) <= most
+        assert known(running) == 3
+        running.clock.set(9 * DAY_S)
+        look(running).result(60)
         assert known(running) == 0
 
 

@@ -165,6 +165,11 @@ class MemoryBudgets:
         book = self._book(book.account, now)
         return book.spent, book.held, book.window
 
+    def taken_nanos(self, account_id: str) -> int:
+        """Spent and held of an account in its present window."""
+        book = self._books.get(account_id)
+        return 0 if book is None else book.spent + book.held
+
     # the past
 
     def knows(self, account: Account) -> bool:

@@ -126,7 +126,8 @@ def _expiry(text: str | None) -> int | None:
     if match := _AGE.fullmatch(text):
         return time.time_ns() // 1_000 + int(match[1]) * _SECONDS[match[2]] * 1_000_000
     try:
-        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
+        instant = datetime.fromisoformat(text)
+        return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1e6)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no time; write 30d, 12h, 2w or 2027-01-31", param_hint="--expires") from None
 

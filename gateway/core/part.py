@@ -14,7 +14,9 @@ class Attached(NamedTuple):
     """Of those that travel in it; none for one that is named by address or id."""
     sounds: int = 0
     linked: int = 0
-    """Files, sounds, films and earlier items that it only names."""
+    """Files, sounds and films that it only names."""
+    recalled: int = 0
+    """Earlier items and spoken answers that it names."""
     earlier_tokens: int = 0
     """Of what the provider has stored of the conversation."""
 

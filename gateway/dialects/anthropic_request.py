@@ -27,7 +27,7 @@ _KNOWN = frozenset({
 })
 _HINTS = frozenset({
     "metadata", "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier",
-    "seed",
+    "seed", "client_metadata",
 })
 """What the broker decides, or what changes no answer; `seed`, which promises none, is told of (`backends/fields.py`)."""
 _HARMLESS: Mapping[str, tuple[Json, ...]] = {

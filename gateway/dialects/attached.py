@@ -17,13 +17,14 @@ _TALKS = frozenset({"messages", "input"})
 _IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot", "image_generation_call"})
 _SOUND = frozenset({"input_audio", "audio", "audio_url"})
 _FILES = frozenset({
-    "file", "input_file", "document", "container_upload", "item_reference", "video", "video_url", "input_video",
+    "file", "input_file", "document", "container_upload", "video", "video_url", "input_video",
 })  # fmt: skip
-_KINDS = _IMAGES | _SOUND | _FILES
+_RECALLED = "item_reference"
+_KINDS = _IMAGES | _SOUND | _FILES | {_RECALLED}
 _INNER = ("content", "output")
 """Fields of a message, an item or a tool's result that hold contents."""
 _NONE = (b"", b"null")
-_LINKS = frozenset({"url", "uri", "file_id", "file_url", "file_uri", "id"})
+_LINKS = frozenset({"url", "uri", "file_id", "file_url", "file_uri"})
 
 
 class _Thing(msgspec.Struct):
@@ -52,7 +53,8 @@ def attached(body: bytes, parts: Sequence[Part]) -> Attached:
 
 
 def _of(value: bytes) -> Attached:
-    if _is_text(value):
+    only_words = b'"type"' not in value and b'"audio"' not in value and b"\\" not in value
+    if only_words or _is_text(value):
         return NOTHING
     try:
         talk = msgspec.json.decode(value)
@@ -93,7 +95,9 @@ def _one(content: dict[str, Any]) -> Attached:
     if kind in _SOUND:
         return Attached(sounds=1, linked=_linked(content))
     if isinstance(content.get("audio"), dict):  # an earlier spoken answer, by its id
-        return Attached(sounds=1, linked=1)
+        return Attached(sounds=1, recalled=1)
+    if kind == _RECALLED:
+        return Attached(recalled=1)
     return Attached(linked=_linked(content)) if kind in _FILES else NOTHING
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.prompt import Image, Json, Message, Part, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
 from gateway.dialects.facts import FORBIDDEN
-from gateway.dialects.openai_request import cache_marker, effort, refuse, result_texts
+from gateway.dialects.openai_request import cache_marker, effort, refuse, result_texts, says_nothing
 
 SEALED = "tollway."
 """How the `encrypted_content` of a reasoning item begins that holds a block of another dialect."""
@@ -263,7 +263,7 @@ def _extra(prompt: Prompt, text: dict[str, Json]) -> dict[str, Json]:
             level = level or effort(value)
         elif name == "output_config" and set(value) <= {"effort"}:
             level = value.get("effort")
-        elif name not in _HINTS and value not in _HARMLESS.get(name, ()):
+        elif name not in _HINTS and value not in _HARMLESS.get(name, ()) and not says_nothing(name, value):
             raise refuse(name, "this field")
     if level is not None:
         wire["reasoning"] = {"effort": level}

@@ -19,13 +19,15 @@ TEMPLATE_TOKENS = 64
 TOOLS_TOKENS = 1_024
 """What a provider's hidden tool instructions may add (Anthropic's are 300 to 800)."""
 LINK_TOKENS = 200_000
-"""What a file, a sound or an earlier conversation may come to that a request only names: a usual model's whole window."""
+"""What a file or a sound may come to that a request only names, and all earlier items together: a usual model's window."""
+WINDOW_TOKENS = 1_000_000
+"""A prompt that has more than this beside its text is taken by hardly any model."""
 _IMAGE_TOKENS = (
     ("anthropic", "*", 5_000), ("bedrock", "*claude*", 5_000), ("openai", "gpt-4o-mini*", 50_000), ("*", "*", 20_000),
 )  # fmt: skip
 """(provider, model, the most that one image may come to). Anthropic: 4,784 at the highest resolution; gpt-4o-mini: 2,833 and
 5,667 for each of up to eight tiles; OpenAI else up to 10,000 patches, times up to 1.7; Qwen up to 16,384."""
-_USUAL_IMAGE_TOKENS, _USUAL_LINK_TOKENS = 1_500, 2_000
+_USUAL_IMAGE_TOKENS, _USUAL_LINK_TOKENS, _USUAL_ITEM_TOKENS = 1_500, 2_000, 300
 _BYTES_PER_TOKEN = 4
 DEFAULT_MAX_OUTPUT = 128_000
 """Output bound of a model of which we know none."""
@@ -98,7 +100,8 @@ def input_bound(offer: Offer, body_bytes: int, held: Attached = NOTHING, *, has_
     if held is NOTHING:
         return text
     images = held.images * _image_tokens(offer.provider, offer.model)
-    return max(text - held.image_bytes, 0) + images + held.linked * LINK_TOKENS + held.earlier_tokens
+    links = (held.linked + bool(held.recalled)) * LINK_TOKENS
+    return max(text - held.image_bytes, 0) + min(images + links + held.earlier_tokens, WINDOW_TOKENS)
 
 
 def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
@@ -108,7 +111,8 @@ def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
 
 def usual_beside(held: Attached) -> int:
     """About how many tokens a prompt has beside its text."""
-    return held.images * _USUAL_IMAGE_TOKENS + held.linked * _USUAL_LINK_TOKENS + held.earlier_tokens
+    named = held.linked * _USUAL_LINK_TOKENS + held.recalled * _USUAL_ITEM_TOKENS
+    return held.images * _USUAL_IMAGE_TOKENS + named + held.earlier_tokens
 
 
 @cache

@@ -28,7 +28,7 @@ from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, 
 from gateway.planner.cohorts import Cohorts, Leader, Others
 from gateway.planner.habit import has_a_habit, of_habit, stored_by_habit, whole, would_read
 from gateway.planner.heads import Head, Heads
-from gateway.planner.held import Held, Seen, name_of
+from gateway.planner.held import Held, Seen, Writing, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
@@ -56,6 +56,7 @@ class Planner:
     rates_of: RatesOf
     reuse: ReuseBook = field(default_factory=ReuseBook)
     held: Held = field(default_factory=Held)
+    writing: Writing = field(default_factory=Writing)
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
@@ -144,7 +145,10 @@ class Planner:
 
     def lead(self, planned: Planned, now_us: int) -> Leader:
         """Leads for the prefixes that nobody has stored and nobody is writing."""
-        return self.cohorts.lead([name_of(planned.pool, each.key) for each in self.cold(planned, now_us)])
+        names = [name_of(planned.pool, each.key) for each in self.cold(planned, now_us)]
+        if planned.rules.automatic_read:
+            self.writing.tell(names, now_us)
+        return self.cohorts.lead(names)
 
     def _plan(self, asked: Asked) -> Planned | None:
         page, backend, rules = asked.page, asked.backend, asked.rules
@@ -189,7 +193,10 @@ class Planner:
             elsewhere = self._readable(asked, self.held.deepest(pool, page.keys, asked.now_us))
             alone = terms.entered(alone, by_habit=elsewhere == terms.read)
             terms.with_marks(self.bets, self._readable(asked, sight.came.deepest) if sight.came.waited_s <= short else 0)
-            if laid.held < 0 and ((sight.under_way and sight.came.waited_s <= short) or self.writer(alone)):
+            if laid.held < 0 and (
+                (sight.under_way and sight.came.waited_s <= short)
+                or any([self._is_coming(pool, each.key, asked.now_us) for each in alone.stored])
+            ):
                 return alone  # it is there, or about to be, and a prompt with marks does not read it
         best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long, elsewhere=elsewhere)
         choice = terms.covered(best, self.bets, segments[-1].now.within[0], under_way=sight.under_way)
@@ -217,6 +224,11 @@ class Planner:
     def _would_read(self, asked: Asked, name: str, stored: Sequence[Stored]) -> int:
         """Tokens."""
         return self._readable(asked, would_read(self.held, f"{asked.backend.pool}\0{name}", asked, stored))
+
+    def _is_coming(self, pool: str, key: int, now_us: int) -> bool:
+        """Whether a call is writing it right now, of this process, or of another as far as is known."""
+        name = name_of(pool, key)
+        return self.cohorts.writer(name) is not None or self.writing.has(name, now_us)
 
     def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
         return whole(asked, laid, self._ratio(asked.backend), life_s)
@@ -269,8 +281,8 @@ class Planner:
             for place, size in zip(found, _sizes(tokens), strict=True):
                 self.reuse.wait_for(place.key, place.kind, asked.whose, size, now_us)
         held = self._held_place(backend.pool, asked, found)
-        if rules.writes_wait and len(self.cohorts):  # what a call is writing right now is waited for
-            writing = [n for n, place in enumerate(found) if self.cohorts.writer(name_of(backend.pool, place.key))]
+        if rules.writes_wait and (len(self.cohorts) or len(self.writing)):  # what is being written is waited for
+            writing = [n for n, place in enumerate(found) if self._is_coming(backend.pool, place.key, now_us)]
             held = max([held, *writing])
         held_long = held >= 0 and self.held.life_s(backend.pool, found[held].key) > next(iter(rules.lives.values()))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)

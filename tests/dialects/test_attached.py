@@ -54,9 +54,9 @@ def test_contents(dialect: str, content: dict[str, Any], expected: Attached) -> 
 
 
 @pytest.mark.parametrize(("dialect", "message", "expected"), [
-    (CHAT, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, Attached(sounds=1, linked=1)),
+    (CHAT, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, Attached(sounds=1, recalled=1)),
     (CHAT, {"role": "user", "content": "an image and a file \u00e9 \\ " + "word " * 2_000}, NOTHING),
-    (RESPONSES, {"type": "item_reference", "id": "msg_1"}, Attached(linked=1)),
+    (RESPONSES, {"type": "item_reference", "id": "msg_1"}, Attached(recalled=1)),
     (RESPONSES, {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": PNG}, Attached(1, len(PNG))),
     (RESPONSES, {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": DATA}},
      Attached(1, SIZE)),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core.part import Attached
 from gateway.core.usage import TokenUsage
 from gateway.metering import encodings, estimate
 from gateway.metering.estimate import Reach
@@ -112,3 +113,20 @@ def test_a_ceiling_takes_microseconds(book: PriceBook) -> None:
         return time.thread_time() - began
 
     assert any(took_s() < 0.2 for _ in range(20))
+
+
+@pytest.mark.parametrize(("held", "most", "usual"), [
+    (Attached(images=2, image_bytes=900), 100 + 64 + 40_000, 25 + 3_000),
+    (Attached(linked=2), 1_000 + 64 + 400_000, 250 + 4_000),
+    (Attached(recalled=40), 1_000 + 64 + 200_000, 250 + 12_000),
+    (Attached(earlier_tokens=70_000), 1_000 + 64 + 70_000, 250 + 70_000),
+    (Attached(images=600, linked=9), 1_000 + 64 + 1_000_000, 250 + 918_000),
+])
+def test_what_stands_beside_the_text_counts_by_what_it_may_come_to(held: Attached, most: int, usual: int) -> None:
+    """Not by the bytes in which it is sent or named; earlier items belong to one conversation."""
+    assert (estimate.input_bound(FAST, 1_000, held), estimate.usual_input(1_000, held)) == (most, usual)
+
+
+def test_an_image_counts_by_its_model() -> None:
+    one = Attached(images=1)
+    assert [estimate.input_bound(Offer(*lane), 0, one) - 64 for lane in (("anthropic", "claude-opus-5"), ("openai", "gpt-4o-mini-2024-07-18"), ("openai", "gpt-5.5"))] == [5_000, 50_000, 20_000]

@@ -266,6 +266,22 @@ def test_what_a_call_is_writing_right_now_is_read_and_not_left_to_the_automatic_
     one.cohorts.end(leader)
 
 
+def test_what_another_process_is_writing_is_waited_for_in_the_cache_where_it_is_written() -> None:
+    """Qwen: what is heard of the first call makes the second plan otherwise, before anything of it is stored."""
+    one, other = planner(), planner()
+    for source in (one.writing, one.reuse, one.bets):
+        source.fresh = {}
+    burst = [{"messages": [{"role": "system", "content": "toll road " * 20_000}, {"role": "user", "content": f"{n}"}]} for n in range(2)]
+    _, leading = plan(one, burst[0], "qwen")
+    assert leading is not None
+    one.lead(leading, 0)
+    for told, heard in ((one.writing, other.writing), (one.reuse, other.reuse), (one.bets, other.bets)):
+        heard.take(list((told.fresh or {}).items()))
+    _, following = plan(other, burst[1], "qwen", at_s=0.3)
+    assert following is not None
+    assert (following.pool, leading.stored[-2] in following.stored) == (leading.pool, True)
+
+
 words = st.text(min_size=1, max_size=8).map(lambda text: text * 700)
 parts = st.lists(st.one_of(
     words.map(lambda text: {"type": "text", "text": text}), st.just({"type": "text", "text": ""}), st.just({"type": "thinking", "thinking": "x", "signature": "y"}),
