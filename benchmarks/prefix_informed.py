@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from benchmarks.prefix_chances import Chances, Cut, Piece, Use, cut
 from benchmarks.prefix_clairvoyant import Marks, Prompts
@@ -44,7 +44,7 @@ def by_others(cuts: Sequence[Cut], sessions: Sequence[Sequence[int]], prices: Pr
     of_session: dict[int, list[Piece]] = defaultdict(list)
     for each, named in zip(cuts, sessions, strict=True):
         for piece in each.pieces:
-            asking = {named[number] for number, _, _ in piece.uses}
+            asking = {named[at.number] for at in piece.uses}
             of_session[asking.pop() if len(asking) == 1 else _SHARED].append(piece)
     known = {
         session: Chances([piece for other, some in of_session.items() if other != session for piece in some], prices)
@@ -101,10 +101,10 @@ def _marks(uses: Sequence[Use], held: Sequence[int], chances: Chances, lives: Se
     last, last_long = _ends([[use.tokens * cost for cost in chances.costs(use.kind)] for use in fresh])
     end, end_long = (fresh[n].block if n >= 0 else -1 for n in (last, last_long))
     chosen = {block for block in (deepest, end, end_long) if block >= 0}
-    sums = list(accumulate(use.tokens for use in uses))
+    sums = accumulate(use.tokens for use in uses)
     parting = [
-        (sums[n] * (chances.again(use.kind, lives[-1]) - chances.again(after.kind, lives[-1])), use.block)
-        for n, (use, after) in enumerate(pairwise(uses)) if use.block in held or deepest < use.block < end
+        (tokens * chances.parts(use.kind), use.block)
+        for use, tokens in zip(uses, sums, strict=True) if use.block in held or deepest < use.block < end
     ]  # fmt: skip
     for worth, block in sorted(parting, reverse=True):
         if worth > 0 and len(chosen) < most:
@@ -133,7 +133,7 @@ def _alone(piece: Piece, chances: Chances) -> float:
     """What a token of the piece really cost under the best plan."""
     forms = chances.forms
     total, held, last_s = 0.0, -1, 0.0
-    for _, at_s, kind in piece.uses:
+    for _, at_s, kind, _ in piece.uses:
         if held >= 0 and at_s - last_s <= forms[held].life_s:
             total += forms[held].read
         else:

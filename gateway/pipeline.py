@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gateway import caching, deadlines, dialects
 from gateway.admission import is_patient
-from gateway.attempt import Attempt, Outcome, TryNext
+from gateway.attempt import Attempt, DeadlineExceeded, Outcome, TryNext
 from gateway.backends import media
 from gateway.backends.engines.figures import Intent
 from gateway.backends.engines.live import urgency
@@ -165,10 +165,12 @@ class Pipeline:
 
     def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
         """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
-        backend has seen few."""
+        backend has seen few. Raises `DeadlineExceeded` if there is no time for a first one."""
         now, fleet = time.monotonic(), self._via.fleet
-        if made and deadline is not None and now > deadline - deadlines.LEAST_S:
-            return False
+        if deadline is not None and deadlines.too_late(now, plan.call.came_s, deadline):
+            if made:
+                return False
+            raise DeadlineExceeded("the call's deadline passed before a model backend could be asked")
         if not fleet.probes[ranked.lane.key].admit(now):
             return False
         budget = fleet.retries[ranked.lane.backend]

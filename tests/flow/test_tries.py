@@ -1,6 +1,8 @@
 """How often and how long backends are asked: deadlines, retry budgets, breakers."""
 from __future__ import annotations
 
+import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,24 @@ def test_no_try_is_begun_with_too_little_time(pair: Any) -> None:
         answer = gateway.chat(chat_body("m-two"), headers={"x-tollway-deadline-ms": "600"})
         assert answer.status_code in (503, 504)
     assert (len(cheap.requests), len(dear.requests)) == (1, 0)
+
+
+def test_a_call_that_took_all_its_time_to_come_is_not_sent(gateway: Gateway, openai: Site) -> None:
+    """Its body came after its deadline: nobody waits for what a backend would be paid for."""
+    openai.says(whole(chat_answer()))
+    body = json.dumps(chat_body(openai.model)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key()}\r\n"
+    head += f"content-type: application/json\r\nx-tollway-deadline-ms: 300\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S) as sock:
+        sock.sendall(head.encode() + body[:10])
+        gateway.ask("GET", "/healthz")          # the loop has come round: the head has been read
+        time.sleep(0.4)
+        sock.sendall(body[10:])
+        answer = sock.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert b"deadline_exceeded" in answer
+    assert not openai.requests
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
 
 
 def test_further_tries_stay_in_their_budget(pair: Any) -> None:
