@@ -111,7 +111,7 @@ class Pipeline:
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 and last is not None else TryNext(error)
                 number += race is not None and number == 1 and race.asked is not None
-            last = last or TryNext(Overloaded("no lane can take the call right now"))
+            last = last or TryNext(self._resting(plan.decision.ranked))
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -125,6 +125,12 @@ class Pipeline:
             raise last.error
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
+
+    def _resting(self, lanes: Sequence[Ranked]) -> Overloaded:
+        """Where none of them may be asked now, with the time until one may."""
+        now = time.monotonic()
+        rest_s = min([self._via.fleet.probes[one.lane.key].rest_s(now) for one in lanes], default=0.0)
+        return Overloaded("no lane can take the call right now", retry_after_s=rest_s)
 
     async def _hedged(self, plan: Plan, policy: Policy, ranked: Ranked, race: Race, deadline: float | None) -> None:
         """The first attempt, and another beside it where the first is silent and that is worth what it costs."""
