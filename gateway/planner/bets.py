@@ -22,12 +22,14 @@ SHARE = 0.005
 
 class Limit(NamedTuple):
     """Of an account: how many bets need no cover, and the share of what the habit would have cost that the others may lose;
-    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then."""
+    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then. `free_share`: of that
+    cost, what one that needs no cover may lose."""
 
     free: int
     share: float = SHARE
     share_learnt: float = SHARE
     learnt_tokens: float = math.inf
+    free_share: float = math.inf
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Bets:
         lacking = max(most_lost, 0.0) - account.room(limit)
         if lacking <= 0:
             return True
-        if not free or account.placed >= limit.free:
+        if not free or account.placed >= limit.free or most_lost / limit.free_share > account.spent:
             return False
         self._add(name, 0.0, 0.0, lacking, 1.0)
         return True
