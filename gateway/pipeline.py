@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gateway import caching, deadlines, dialects
 from gateway.admission import is_patient
-from gateway.attempt import Attempt, Outcome, TryNext
+from gateway.attempt import Attempt, DeadlineExceeded, Outcome, TryNext
 from gateway.backends import media
 from gateway.backends.engines.figures import Intent
 from gateway.backends.engines.live import urgency
@@ -111,7 +111,7 @@ class Pipeline:
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 and last is not None else TryNext(error)
                 number += race is not None and number == 1 and race.asked is not None
-            last = last or TryNext(Overloaded("no lane can take the call right now"))
+            last = last or TryNext(self._resting(plan.decision.ranked))
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -125,6 +125,12 @@ class Pipeline:
             raise last.error
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
+
+    def _resting(self, lanes: Sequence[Ranked]) -> Overloaded:
+        """Where none of them may be asked now, with the time until one may."""
+        now = time.monotonic()
+        rest_s = min([self._via.fleet.probes[one.lane.key].rest_s(now) for one in lanes], default=0.0)
+        return Overloaded("no lane can take the call right now", retry_after_s=rest_s)
 
     async def _hedged(self, plan: Plan, policy: Policy, ranked: Ranked, race: Race, deadline: float | None) -> None:
         """The first attempt, and another beside it where the first is silent and that is worth what it costs."""
@@ -159,10 +165,12 @@ class Pipeline:
 
     def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
         """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
-        backend has seen few."""
+        backend has seen few. Raises `DeadlineExceeded` if there is no time for a first one."""
         now, fleet = time.monotonic(), self._via.fleet
-        if made and deadline is not None and now > deadline - deadlines.LEAST_S:
-            return False
+        if deadline is not None and deadlines.too_late(now, plan.call.came_s, deadline):
+            if made:
+                return False
+            raise DeadlineExceeded("the call's deadline passed before a model backend could be asked")
         if not fleet.probes[ranked.lane.key].admit(now):
             return False
         budget = fleet.retries[ranked.lane.backend]

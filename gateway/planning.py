@@ -16,7 +16,7 @@ from gateway import dialects
 from gateway.booking import Plan
 from gateway.budgets import Refused
 from gateway.core import levers
-from gateway.core.call import Call
+from gateway.core.call import Call, Tenant
 from gateway.core.errors import BadRequest, ContextLengthExceeded, Forbidden, GatewayError, ModelNotFound, Overloaded
 from gateway.core.part import Attached, Part
 from gateway.dialects.attached import attached
@@ -54,10 +54,10 @@ class Planning:
     def plan(self, call: Call, policy: Policy) -> Plan:
         """What to do for a call. Raises `GatewayError` where the policy does not permit it or no lane can serve."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
-        _permit(call, policy)
+        permit(call, policy)
         if not policy.client_may.set_tags:
             call = replace(call, tags={})
-        cap = _output_cap(call, policy)
+        cap = output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
         model = policy.models.aliases.get(sketch.model, sketch.model)
@@ -177,10 +177,16 @@ class Planning:
         return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
 
-def _permit(call: Call, policy: Policy) -> None:
-    limits, models = policy.limits, call.tenant.models
-    if models and first_match(globs(models), call.sketch.model) is None:
-        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
+def permit_model(tenant: Tenant, model: str) -> None:
+    """Raises `Forbidden` for a model that is not among those of the key."""
+    if tenant.models and first_match(globs(tenant.models), model) is None:
+        raise Forbidden(f"this key may not use the model {model[:100]!r}")
+
+
+def permit(call: Call, policy: Policy) -> None:
+    """Raises `GatewayError` for what neither key nor policy allows, whoever would serve it."""
+    permit_model(call.tenant, call.sketch.model)
+    limits = policy.limits
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
     if (answers := choices(call)) > (limits.max_choices or answers):
@@ -190,7 +196,7 @@ def _permit(call: Call, policy: Policy) -> None:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
 
 
-def _output_cap(call: Call, policy: Policy) -> int | None:
+def output_cap(call: Call, policy: Policy) -> int | None:
     """The policy's limit for a call that generates and names none itself."""
     generates = call.dialect in dialects.TRANSLATED
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None

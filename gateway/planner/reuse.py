@@ -62,6 +62,11 @@ DOUBTS: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_DOUBTFULLY * 
 """A prior below every break-even: first it has to be seen that anything comes again."""
 
 
+_WARILY = 0.7
+WARY: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_WARILY * soon for soon in _SOON)))
+"""Where a cache works unasked: what a beginner thinks likely should not be worth leaving it for."""
+
+
 class Whose(NamedTuple):
     """Whose experience counts, and what is thought before there is any."""
 

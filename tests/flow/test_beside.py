@@ -257,6 +257,11 @@ def test_policies_hold_there_too(beside: tuple[Gateway, dict[str, Site]]) -> Non
     assert gateway.chat({}, team="nogemini", path=path).status_code == 404
     assert gateway.chat({}, team="poor", path=path).status_code == 200
     assert gateway.chat({}, team="poor", path="/gemini/unknown").status_code == 403
+    key = gateway.make_key("plain", limits={"models": ["gemini-8*"]})["key"]
+    seen = len(sites["google"].requests)
+    assert [gateway.ask("POST", place, key, json={}).status_code for place in (path, "/gemini/unknown")] == [403, 403]
+    assert len(sites["google"].requests) == seen
+    assert gateway.ask("POST", path.replace("-9", "-8"), key, json={}).status_code == 200
 
 
 def test_a_stream_that_breaks_off_is_booked(beside: tuple[Gateway, dict[str, Site]]) -> None:
