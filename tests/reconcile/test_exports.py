@@ -97,7 +97,7 @@ def test_pages_may_stand_in_an_array(tmp_path: Path) -> None:
     (["day,model,class,cost_usd\n2026-10-01,m,output,cheap\n"], "line 2: cost_usd 'cheap' is no number"),
     (["day,model,class,cost_usd\n2026-10-01,m,output,NaN\n"], "line 2: cost_usd 'NaN' is no number"),
     (["day,model,class,cost_usd\n2026-10-01,m,output,Infinity\n"], "line 2: cost_usd 'Infinity' is no number"),
-    (["day,model,class,cost_usd\n2026-10-01,m,output,1e999999999\n"], "line 2: the amount '1e999999999' is none"),
+    (["day,model,class,cost_usd\n2026-10-01,m,output,1e999999999\n"], "line 2: the amount '1E+999999999' is none"),
     (["day,model,class,cost_usd\n10/01/2026,m,output,1\n"], "line 2: day '10/01/2026' is none; write 2026-11-30"),
     (["day,model,class,tokens\n"], "holds no usage"),
     (["{"], "is not JSON"), (["[" * 100_000], "nested too deeply"),
