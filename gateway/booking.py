@@ -314,8 +314,11 @@ def _used(tokens: TokenUsage) -> int | None:
 
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
-    """`x-tollway-cost-usd` and `x-tollway-tokens`: always its four classes; what was not reported counts as none there."""
+    """`x-tollway-cost-usd` and `x-tollway-tokens`: always its four classes; what was not reported counts as none there. Neither
+    where nothing is known yet."""
     tokens, cost = entry.tokens, usd(entry.cost_nanos)
+    if cost is None and not tokens.known:
+        return []
     told = b"uncached=%d,cached=%d,written=%d,output=%d" % (
         tokens.uncached or 0, tokens.cache_read or 0, tokens.written if tokens.cache_write else 0, tokens.output or 0
     )  # fmt: skip

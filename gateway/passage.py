@@ -23,7 +23,7 @@ from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
 from gateway.dialects import recognise, splice
 from gateway.holds import Asked, Holds
-from gateway.planning import permit_model
+from gateway.planning import permit_model, said
 from gateway.prefix.chain import Chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -64,6 +64,7 @@ class Passage:
     async def serve(self, call: Call, method: str, place: str, client: Client) -> None:
         """Answers through `client`; `place` is path and query as they came. Raises only if nothing has been sent out."""
         policy = self._via.policies.current.for_team(call.tenant.team)
+        call = said(call, policy)
         if place.startswith("/v1/") and len(parts := place.partition("?")[0].split("/", 4)) > 3:
             await self._via.stored.recall(unquote(parts[3]))
         way = self._way(call, policy, method, place)

@@ -54,9 +54,7 @@ class Planning:
     def plan(self, call: Call, policy: Policy) -> Plan:
         """What to do for a call. Raises `GatewayError` where the policy does not permit it or no lane can serve."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
-        permit(call, policy)
-        if not policy.client_may.set_tags:
-            call = replace(call, tags={})
+        call = permitted(call, policy)
         cap = output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
@@ -183,8 +181,13 @@ def permit_model(tenant: Tenant, model: str) -> None:
         raise Forbidden(f"this key may not use the model {model[:100]!r}")
 
 
-def permit(call: Call, policy: Policy) -> None:
-    """Raises `GatewayError` for what neither key nor policy allows, whoever would serve it."""
+def said(call: Call, policy: Policy) -> Call:
+    """The call without the words that the team's clients may not say."""
+    return call if policy.client_may.set_tags or not call.tags else replace(call, tags={})
+
+
+def permitted(call: Call, policy: Policy) -> Call:
+    """The call as its client may say it. Raises `GatewayError` for what key or policy forbid, whoever would serve it."""
     permit_model(call.tenant, call.sketch.model)
     limits = policy.limits
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
@@ -194,6 +197,7 @@ def permit(call: Call, policy: Policy) -> None:
     asked = call.sketch.max_output_tokens
     if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+    return said(call, policy)
 
 
 def output_cap(call: Call, policy: Policy) -> int | None:

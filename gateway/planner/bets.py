@@ -23,12 +23,14 @@ SHARE = 0.005
 
 class Limit(NamedTuple):
     """Of an account: how many bets need no cover, and the share of what the habit would have cost that the others may lose;
-    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then."""
+    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then. `free_share`: of that
+    cost, what one that needs no cover may lose."""
 
     free: int
     share: float = SHARE
     share_learnt: float = SHARE
     learnt_tokens: float = math.inf
+    free_share: float = math.inf
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class Bets:
         if max(most_lost, 0.0) <= account.room(limit):
             return True
         if not free or account.placed >= limit.free or account.shown < -most_lost:
+            return False
+        if most_lost / limit.free_share > account.spent:
             return False
         advance = most_lost + account.lost + account.risk - account.shown
         self._add(name, free=max(advance - account.free, 0.0), placed=1.0)

@@ -23,7 +23,8 @@ _UNSTORED = Limit(free=2, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
 """Where nothing is stored unasked: a write risks a quarter to win nine tenths. Free are only those of which the request itself
 says that it comes again: an agent's by what it is, and one of what is only long."""
 _LONG = _UNSTORED._replace(free=1)
-_KEPT, _KEPT_TRIED = Limit(free=0, share=0.008), Limit(free=0, share=0.1)
+_KEPT = Limit(free=1, share=0.008, free_share=0.1)
+_KEPT_TRIED = _KEPT._replace(share=0.05)
 """Of long lifetimes where everything is stored anyway: before and after they would have paid for all calls so far."""
 _WRONG = 3.0
 """So many times as often as it is thought may come again what was left out."""

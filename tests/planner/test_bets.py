@@ -126,3 +126,13 @@ def test_more_is_risked_once_much_is_known() -> None:
         bets.enter(stake(tokens, tokens))
         assert bets.covers("app", covered + 1, limit) is False
         assert bets.covers("app", covered + 1, limit._replace(free=1), free=False) is False
+
+
+def test_a_free_bet_may_be_bounded_by_what_was_spent() -> None:
+    """So that a file of two or three calls pays for none."""
+    bets, limit = Bets(), Limit(1, free_share=0.1)
+    assert not bets.covers("app", 100, limit)
+    bets.enter(stake(habit=1_000, planned=1_000))
+    assert not bets.covers("app", 101, limit)
+    assert bets.covers("app", 100, limit)
+    assert not bets.covers("app", 106, limit), "there was one"
