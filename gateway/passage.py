@@ -128,7 +128,7 @@ class Passage:
         )  # fmt: skip
         call = replace(call, sketch=replace(call.sketch, model=way.model))
         plan = Plan(
-            call=call, decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
+            call=call, decision=decision, changes=(), chain=Chain(), lanes_seen=(),
             prompt_tokens=max(len(call.body) // 4, 1), cached={},
         )  # fmt: skip
         return Booking(

@@ -122,7 +122,7 @@ class Handover:
             reason=f"class {one.klass.name}; queued, and handed to the batch of {lane.key}",
         )  # fmt: skip
         plan = Plan(
-            call=replace(call, body=b""), decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
+            call=replace(call, body=b""), decision=decision, changes=(), chain=Chain(), lanes_seen=(),
             prompt_tokens=max(len(body) // 4, 1), cached={},
         )  # fmt: skip
         booking = Booking(

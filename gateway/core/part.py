@@ -1,9 +1,12 @@
 """The parts of a prompt: where each stands in the body, and what is known of its bytes wherever they stand."""
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
+
+_NAME_BYTES, _SPARE_BITS = 8, 4
 
 
 class Block(msgspec.Struct, eq=False, gc=False):
@@ -11,7 +14,7 @@ class Block(msgspec.Struct, eq=False, gc=False):
 
     name: int
     """60 bits of SHA-256 of the bytes without the client's markers: as small as Python keeps a number, and wide enough for
-    millions."""
+    millions. 0: nobody has asked for it yet, see `named`."""
     size: int
     """Bytes."""
     bare: int
@@ -30,6 +33,19 @@ class Block(msgspec.Struct, eq=False, gc=False):
     """Whether anything in it does."""
     calls_out: bool | None = None
     """As tools, whether one names a server to call."""
+    unnamed: bytes = b""
+    """What the name will be made of."""
+
+    def named(self) -> int:
+        """The name, made if it is asked for the first time."""
+        if not self.name:
+            self.name, self.unnamed = name_of(self.unnamed), b""
+        return self.name
+
+
+def name_of(bare: bytes) -> int:
+    """Of the bytes of a part without the client's markers."""
+    return int.from_bytes(sha256(bare).digest()[:_NAME_BYTES]) >> _SPARE_BITS
 
 
 class Part(NamedTuple):

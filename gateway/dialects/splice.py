@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,6 +77,8 @@ class Spread(NamedTuple):
     """None: not decoded."""
 
 
+_spread_of = partial(tuple.__new__, Spread)
+
 def spread(body: bytes) -> Spread | None:
     """A body taken apart in one pass; None for what only `spans` can tell."""
     try:
@@ -102,7 +105,7 @@ def spread(body: bytes) -> Spread | None:
         else:
             places[key] = member.span(1)
             position = member.end()
-    return Spread(places, lists, found) if body[position:].strip() == b"}" else None
+    return _spread_of((places, lists, found)) if body[position:].strip() == b"}" else None
 
 
 def _end_of_list(body: bytes, begin: int, raws: list[msgspec.Raw], lists: dict[str, list[Element]], key: str) -> int:
