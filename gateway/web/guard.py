@@ -120,7 +120,8 @@ class GuardedProtocol(DoorProtocol):
             return
         if self.again(data):
             if not self._awaited_bytes:
-                self._stop_timer()
+                if self._timer is not None:
+                    self._stop_timer()
             elif self._timer is None:
                 self._timer = self.loop.call_later(BODY_BASE_S + self._awaited_bytes * BODY_S_PER_BYTE, self._body_too_slow)
             return
