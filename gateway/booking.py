@@ -113,7 +113,7 @@ class Booking(msgspec.Struct, kw_only=True):
         observed = outcome.observed
         metered = meter.told(observed.usage) or await self._estimated(outcome)
         if metered.tokens.cache_write:
-            metered = metered._replace(tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
+            metered = replace(metered, tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
         entry = self._entry(outcome, metered)
         if self._over(entry.cost_nanos):
             entry = replace(entry, tokens=replace(entry.tokens, flags=(*entry.tokens.flags, "over_hold")))

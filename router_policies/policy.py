@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
-from router_policies.filters import FIXED, LIVE
+from router_policies.filters import FIXED, LIVE, OF_LANE
 from router_policies.live import Forecast
 from router_policies.presets import OUTPUT_PRIOR
 from router_policies.rules import Klass, Policy
 from router_policies.scorers import expected_cost, filled, first_token_wait, miss_chance
 from router_policies.sensitivity import Learnt, Verdict, classify
-from router_policies.types import Ask, Decision, ForecastOf, Lane, Offer, Ranked, Refused, Terms
+from router_policies.types import Ask, Decision, Filter, ForecastOf, Lane, Offer, Ranked, Refused, Terms
 
 _WORST_USD = 1e9
 _REASON_CHARACTERS = 1_000
@@ -31,9 +32,11 @@ COLD, STALE = 3, 25  # answers seen, or not seen for each lane there is, that ma
 _COLD_SHARE = 5.0  # a lane that was hardly ever seen is tried this much more often than others of its name
 _OTHER_TIER = 2.0  # a lane of another name is tried up to this many times the best sum: its price says that it differs
 BOUND = 1.25  # calls in flight at a lane against the average of its like, above which its cache is no reason
+_OF_CALL = tuple(refuses for refuses in LIVE if refuses not in OF_LANE)
 _ROOM = 1.0  # and against its slots: nobody waits at a warm replica while its like have slots to spare
 
 
+_ranked, _decided = partial(tuple.__new__, Ranked), partial(tuple.__new__, Decision)
 Row = tuple[bool, float, int, int, str, Ranked]
 """Late, sum, place, samples (negative), key: in the order of sorting."""
 
@@ -147,40 +150,78 @@ def _terms(policy: Policy, ask: Ask, klass: Klass, model: str, length: Forecast)
 
 def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], list[Refused]]:
     offers = _offers(terms)
-    fit: list[Row] = []
-    refused: list[Refused] = []
+    standing = offers.standing
+    if standing is None or standing.lanes is not lanes:
+        standing = _standing(ask, lanes, terms, offers)
+    ranked: list[Ranked] = []
+    places: list[int] = []
+    refused = standing.refused
     timed = terms.first_token_deadline_s is not None or terms.total_deadline_s is not None
-    for lane in lanes:
-        offer = offers.get(lane.key)
-        if offer is None or offer.models is not lane.models:
-            offer = offers[lane.key] = _offer(ask, lane, terms)
-        if offer.refused is not None:
-            if offer.refused.lane is not lane:  # a newer look at the same lane
-                offer = offers[lane.key] = offer._replace(refused=offer.refused._replace(lane=lane))
-            refused.append(offer.refused)  # type: ignore[arg-type]
-            continue
-        for refuses in LIVE:
+    for lane, offer, filters in standing.open:
+        for refuses in filters:
             no = refuses(ask, lane, terms)
             if no is not None:
-                refused.append(Refused(lane, no, refuses.__name__))
+                refused = [*refused, Refused(lane, no, refuses.__name__)]
                 break
         else:
-            one = _weigh(ask, lane, offer, terms, timed)
-            fit.append((one.miss_chance > terms.klass.epsilon, one.score_usd, offer.place, -lane.samples, lane.key, one))
-    if len(fit) > 1:
-        fit.sort()  # deadline first, then the sum, then preference, then who is best known, then the name
-        return _settled(ask, fit, terms, timed), refused
-    return [row[5] for row in fit], refused
+            ranked.append(_weigh(ask, lane, offer, terms, timed))
+            places.append(offer.place)
+    if refused is not standing.refused:
+        order = {lane.key: n for n, lane in enumerate(lanes)}
+        refused.sort(key=lambda no: order[no.lane.key])
+    if len(ranked) < 2:
+        return ranked, refused
+    epsilon = terms.klass.epsilon
+    fit = [
+        (one.miss_chance > epsilon, one.score_usd, place, -one.lane.samples, one.lane.key, one)
+        for one, place in zip(ranked, places, strict=True)
+    ]
+    fit.sort()  # deadline first, then the sum, then preference, then who is best known, then the name
+    return _settled(ask, fit, terms, timed), refused
 
 
-def _offers(terms: Terms) -> dict[str, Offer]:
+class _Standing(NamedTuple):
+    """How lanes stand with a policy, a class and a model, before a call is looked at."""
+
+    lanes: Sequence[Lane]
+    open: list[tuple[Lane, Offer, Sequence[Filter]]]
+    """Those that may serve, with the filters that are left to ask."""
+    refused: list[Refused]
+
+
+@dataclass(slots=True)
+class _Offers:
+    """What one policy, class and model make of each lane."""
+
+    by_lane: dict[str, Offer] = field(default_factory=dict)
+    standing: _Standing | None = None
+    """Of the lanes that were looked at last: many calls see the same look at them."""
+
+
+def _offers(terms: Terms) -> _Offers:
     memo = terms.policy.offers
     key = (id(terms.klass), terms.model)
-    found = memo.get(key)
+    found: _Offers | None = memo.get(key)
     if found is None:
         if len(memo) >= _MAX_OFFERS:
             memo.clear()
-        found = memo[key] = {}
+        found = memo[key] = _Offers()
+    return found
+
+
+def _standing(ask: Ask, lanes: Sequence[Lane], terms: Terms, offers: _Offers) -> _Standing:
+    known, found = offers.by_lane, _Standing(lanes, [], [])
+    for lane in lanes:
+        offer = known.get(lane.key)
+        if offer is None or offer.models is not lane.models:
+            offer = known[lane.key] = _offer(ask, lane, terms)
+        if offer.refused is not None:
+            found.refused.append(offer.refused._replace(lane=lane))
+        else:
+            clear = all([refuses(ask, lane, terms) is None for refuses in OF_LANE])
+            found.open.append((lane, offer, _OF_CALL if clear else LIVE))
+    if type(lanes) is tuple:  # nobody can change it while it is remembered
+        offers.standing = found
     return found
 
 
@@ -206,11 +247,11 @@ def _weigh(ask: Ask, lane: Lane, offer: Offer, terms: Terms, timed: bool) -> Ran
     if not score < _WORST_USD:  # a figure that is infinite or no number must not end up first, or stop the sort
         score = _WORST_USD
     if not timed:
-        return Ranked(lane, terms.model, cost, wait, score, 0.0, "", first, rent)
+        return _ranked((lane, terms.model, cost, wait, score, 0.0, "", first, rent))
     chance, limit, note = miss_chance(ask, lane, terms, first), terms.klass.epsilon, ""
     if chance > limit:
         note = f"ranked last: misses its deadline with a chance of {chance:.0%}, more than {limit:.0%}"
-    return Ranked(lane, terms.model, cost, wait, score, chance, note, first, rent)
+    return _ranked((lane, terms.model, cost, wait, score, chance, note, first, rent))
 
 
 def _settled(ask: Ask, fit: list[Row], terms: Terms, timed: bool) -> list[Ranked]:
@@ -295,10 +336,10 @@ def _decision(terms: Terms, kind: _Kind, ranked: list[Ranked], refused: list[Ref
             reason = _one_line(kind.denied or _reason(terms, verdict, ranked, refused))
             if only:
                 kind.only[only] = reason
-    return Decision(
+    return _decided((
         verdict.klass, terms.model, tuple(ranked), tuple(refused), reason, terms.policy.version, kind.denied,
         None if total is None else total * 1000, verdict.errors,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _reason(terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused]) -> str:

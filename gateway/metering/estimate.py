@@ -10,6 +10,8 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.core.money import nanos_from_picos
 from gateway.metering.prices import PriceBook
 
@@ -98,7 +100,7 @@ class Candidate(NamedTuple):
     region: str | None = None
 
 
-class Reach(NamedTuple):
+class Reach(msgspec.Struct, frozen=True):
     """What a call may come to on a lane: `input_tokens` at most, and `choices` answers (the request's `n`)."""
 
     lane: Candidate
@@ -108,19 +110,19 @@ class Reach(NamedTuple):
 
 def ceiling_nanos(book: PriceBook, reach: Reach, max_output: int, at_us: int) -> int | None:
     """The most that the call can cost there with so many output tokens an answer; None: the lane has no known price."""
-    lane, bound, choices = reach
+    lane, bound = reach.lane, reach.input_tokens
     rates = book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region)
-    return None if rates is None else nanos_from_picos(bound * rates[0] + max_output * rates[1] * choices)
+    return None if rates is None else nanos_from_picos(bound * rates[0] + max_output * rates[1] * reach.choices)
 
 
 def affordable_output(book: PriceBook, reach: Reach, room_nanos: int, at_us: int) -> int | None:
     """Most output tokens an answer that `room_nanos` pay for after the prompt; None: no price."""
-    lane, bound, choices = reach
+    lane, bound = reach.lane, reach.input_tokens
     rates = book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region)
     if rates is None:
         return None
     most, left = max_output_of(book, lane), room_nanos * 1000 - bound * rates[0]
-    return most if not rates[1] else max(0, min(most, left // (rates[1] * choices)))
+    return most if not rates[1] else max(0, min(most, left // (rates[1] * reach.choices)))
 
 
 def max_output_of(book: PriceBook, lane: Candidate) -> int:
