@@ -32,6 +32,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _SCALAR = re.compile(_KEY.pattern + rb'("(?:[^"\\]++|\\.)*+"|[^\s,\[\]{}"]+)', re.DOTALL)
 """A key and the scalar behind it."""
+_key, _scalar = _KEY.match, _SCALAR.match
 _spread = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | dict[str, msgspec.Raw] | str | int | float | bool | None])
 
 
@@ -87,22 +88,24 @@ def spread(body: bytes) -> Spread | None:
         return None
     places: dict[str, Span] = {}
     lists: dict[str, list[Element]] = {}
-    position = body.index(b"{") + 1
+    if max(map(len, found), default=0) > MAX_KEY_BYTES // 4:
+        return None
+    position, long = body.index(b"{") + 1, len(body) > _PIECE_BYTES
     for key, value in found.items():
         kind = type(value)
-        if len(key) > MAX_KEY_BYTES // 4 or (kind is str and len(value) > _PIECE_BYTES):
-            return None
-        inside = kind is list or kind is dict
-        member = (_KEY if inside else _SCALAR).match(body, position)
-        if member is None:
-            return None
-        if inside:
+        if kind is list or kind is dict:
+            member = _key(body, position)
+            if member is None:
+                return None
             begin = member.end()
             position = _end_of_list(body, begin, value, lists, key) if kind is list else _end_of_object(body, begin, value)
             if position < 0:
                 return None
             places[key] = (begin, position)
         else:
+            member = None if long and kind is str and len(value) > _PIECE_BYTES else _scalar(body, position)
+            if member is None:
+                return None
             places[key] = member.span(1)
             position = member.end()
     return _spread_of((places, lists, found)) if body[position:].strip() == b"}" else None
