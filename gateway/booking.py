@@ -86,7 +86,7 @@ class Booking(msgspec.Struct, kw_only=True):
     opened: Entry | None = None
     entry: Entry | None = None
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """OPEN in the journal: should the process die, this is what will be booked. Raises `Overloaded` if it takes nothing."""
         self.opened = self._opened()
         try:
@@ -126,11 +126,13 @@ class Booking(msgspec.Struct, kw_only=True):
                 self.via.budgets.post(self.hold, entry.cost_nanos)
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
+        prompt_tokens = entry.tokens.input_total
         if observed.pending and observed.response_id:
             await late.keep(self.via, observed.response_id, entry, self.hold)
         elif self.hold is not None:
-            self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens))
-        self._tell(outcome, entry)
+            used = prompt_tokens + (entry.tokens.output or 0) if entry.tokens.known else None
+            self.via.budgets.post(self.hold, entry.cost_nanos, used)
+        self._tell(outcome, entry, prompt_tokens)
         return headers_of(entry)
 
     async def renew(self) -> None:
@@ -237,7 +239,7 @@ class Booking(msgspec.Struct, kw_only=True):
         served = self.ranked.lane.models.get(self.plan.decision.model)
         return Rates() if served is None else served.rates
 
-    def _tell(self, outcome: Outcome, entry: Entry) -> None:
+    def _tell(self, outcome: Outcome, entry: Entry, prompt_tokens: int) -> None:
         via, target, tokens = self.via, self.target, entry.tokens
         probe = via.fleet.probes[target.key]
         if outcome.status == "ok":
@@ -261,7 +263,6 @@ class Booking(msgspec.Struct, kw_only=True):
         if policies.candidates:
             missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
             via.trials.saw(policies, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
-        prompt_tokens = tokens.input_total
         told = entry.tokens_from == "provider" and outcome.http_status == 200
         if told and (prompt_tokens >= LEAST_TOKENS or target.cache_salt or self.planned is not None):
             chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
@@ -300,22 +301,16 @@ def _ttl_s(target: Target) -> float:
     return _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
 
 
-def _used(tokens: TokenUsage) -> int | None:
-    """Prompt and output, for rate limits; None: not known."""
-    return tokens.input_total + (tokens.output or 0) if tokens.known else None
-
-
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
     """`x-tollway-cost-usd` and `x-tollway-tokens`."""
     tokens, cost = entry.tokens, usd(entry.cost_nanos)
     uncached, read, output = tokens.uncached, tokens.cache_read, tokens.output
-    told = b"written=%d" % (tokens.written if tokens.cache_write else 0)
-    if read is not None:
-        told = b"cached=%d,%b" % (read, told)
-    if uncached is not None:
-        told = b"uncached=%d,%b" % (uncached, told)
-    if output is not None:
-        told = b"%b,output=%d" % (told, output)
+    written = tokens.written if tokens.cache_write else 0
+    if uncached is not None and read is not None and output is not None:
+        told = b"uncached=%d,cached=%d,written=%d,output=%d" % (uncached, read, written, output)
+    else:
+        each = (b"uncached", uncached), (b"cached", read), (b"written", written), (b"output", output)
+        told = b",".join([b"%b=%d" % (name, count) for name, count in each if count is not None])
     if cost is None:
         return [(b"x-tollway-tokens", told)]
     return [(b"x-tollway-tokens", told), (b"x-tollway-cost-usd", cost.encode("ascii"))]

@@ -70,7 +70,7 @@ class Passage:
         if way.costs:
             held = await self._holds.take(call, policy, booking.ranked, way.target, booking.id, len(call.body))
             booking.hold = held.hold
-            await booking.open()
+            booking.open()
         else:
             await self._holds.admit(call, policy, booking.id)
         exchange = _Exchange(via=self._via, way=way, booking=booking, client=client)

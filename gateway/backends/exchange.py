@@ -26,7 +26,8 @@ class Connection(asyncio.Protocol):
     """One socket; serves one exchange at a time and is its parser's delegate. Pieces of a body that came together are handed on
     together: the parser appends them to a list, without a step in Python."""
 
-    def __init__(self, give_back: Callable[[Connection], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[Connection], None]) -> None:
+        self.loop = loop
         self.idle_since = 0.0
         self.closed = False
         self.exchange: Exchange | None = None
@@ -55,7 +56,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def look_by(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+    def look_by(self, at_s: float) -> None:
         """Looks at the clock no later than that (loop time): one timer for all waits on this connection, which may go off early
         and is then set again."""
         if self._timer is not None:
@@ -63,7 +64,7 @@ class Connection(asyncio.Protocol):
                 return
             self._timer.cancel()
         self._looks_at_s = at_s
-        self._timer = loop.call_at(at_s, self._look_at_clock)
+        self._timer = self.loop.call_at(at_s, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
         self._timer = None
@@ -168,27 +169,28 @@ class Connection(asyncio.Protocol):
 class Exchange:
     """One request and its answer; `pump` hands each piece of its body on in the moment in which it comes."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> None:
-        self.status = 0
-        """0 until the headers are there."""
+    status = 0
+    """0 until the headers are there."""
+    until_close = False
+    _quiet_since_s = 0.0
+    _last_look = False
+    _take: Take | None = None
+    _thrown: Exception | None = None
+    """What `take` raised."""
+    _buffered_bytes = 0
+    _paused = False
+    _finished = False
+    _error: httpx.TransportError | None = None
+    _waiter: asyncio.Future[None] | None = None
+
+    def __init__(self, connection: Connection, request: Request) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
-        self.until_close = False
         self.read_timeout_s = request.read_timeout_s
         """May be set at any time; what waits then keeps the one before."""
-        self._quiet_since_s = 0.0
-        self._last_look = False
-        self._take: Take | None = None
-        self._thrown: Exception | None = None
-        """What `take` raised."""
-        self._loop = loop
+        self._loop = connection.loop
         self._connection = connection
         self._stop = request.stop
         self._chunks: deque[bytes] = deque()
-        self._buffered_bytes = 0
-        self._paused = False
-        self._finished = False
-        self._error: httpx.TransportError | None = None
-        self._waiter: asyncio.Future[None] | None = None
         request.stop.watch(self.abort)
 
     # called by the connection
@@ -243,12 +245,11 @@ class Exchange:
             self._connection.abort()
             self.fail(httpx.ReadError("stopped"))
 
-    async def head(self) -> None:
-        """Returns when status and headers are there."""
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self._next()
+    def next(self) -> asyncio.Future[None]:
+        """To be awaited until `status` is there. Raises transport errors."""
+        if self._error is not None:
+            raise self._error
+        return self._next()
 
     async def pump(self, take: Take) -> None:
         """Calls `take` with each piece until it gives False or the body ends. Raises what that raises, and transport errors."""
@@ -290,7 +291,7 @@ class Exchange:
         waiter = self._waiter = loop.create_future()
         self._quiet_since_s = now_s = loop.time()
         if self.read_timeout_s is not None:
-            self._connection.look_by(loop, now_s + self.read_timeout_s)
+            self._connection.look_by(now_s + self.read_timeout_s)
         return waiter
 
     def look_at_clock(self) -> None:
@@ -305,12 +306,13 @@ class Exchange:
         elif not self._last_look:
             left_s, self._last_look = LAST_LOOK_S, True
         if left_s > 0:
-            self._connection.look_by(self._loop, now_s + left_s)
+            self._connection.look_by(now_s + left_s)
             return
         self._connection.exchange = None
         self._connection.abort()
         self.fail(httpx.ReadTimeout("no bytes in time"))
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

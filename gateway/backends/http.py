@@ -64,20 +64,24 @@ class Address:
 
 
 class Fields(tuple[tuple[bytes, bytes], ...]):
-    """Header fields that are sent again and again; `lines` has them as they stand on the wire."""
+    """Header fields that are posted to one address again and again; `start` has them as they stand on the wire."""
 
-    lines: bytes
+    start: bytes
 
     @staticmethod
-    def of(pairs: RawHeaders) -> Fields:
+    def of(pairs: RawHeaders, address: Address) -> Fields:
         made = Fields(pairs)
-        made.lines = lines(pairs)
+        made.start = start(POST, address, pairs)
         return made
 
 
-def lines(pairs: RawHeaders) -> bytes:
-    """Header fields as they stand on the wire."""
-    return b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+POST = "POST"
+
+
+def start(method: str, address: Address, pairs: RawHeaders) -> bytes:
+    """A request as it stands on the wire, but for its framing and what follows that."""
+    fields = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b" % (method.encode("ascii"), address.path, address.host, fields)
 
 
 class Request(msgspec.Struct):

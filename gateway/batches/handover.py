@@ -133,7 +133,7 @@ class Handover:
         until = time.monotonic() + left_s
         held = await self._holds.take(call, one.policy, ranked, target, booking.id, len(body), deadline=until)
         booking.hold = held.hold
-        await booking.open()
+        booking.open()
         return booking
 
     async def look_after(self, now_s: float, open_: Mapping[str, Batch]) -> None:
