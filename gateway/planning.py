@@ -28,7 +28,7 @@ from gateway.services import Services
 from router_policies.globs import first_match, globs
 from router_policies.policy import decide
 from router_policies.rules import Policy
-from router_policies.types import Ask, Decision, Lane
+from router_policies.types import Ask, Decision, Lane, Ranked
 
 DEADLINE = "x-tollway-deadline-ms"
 _BYTES_PER_TOKEN = 4
@@ -60,9 +60,10 @@ class Planning:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
         links = chain(team, model, done.parts, talk.id)
         prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
-        others = policy.models.fallbacks.get(model, ())
-        may_run = {model, *others}
-        serving = [lane for lane in lanes if not lane.models.keys().isdisjoint(may_run)]
+        others = policy.models.fallbacks.get(model)
+        serving = [
+            lane for lane in lanes if model in lane.models or (others and not lane.models.keys().isdisjoint(others))
+        ]
         cached = self._cached(call, links, serving)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
@@ -175,7 +176,7 @@ def _output_cap(call: Call, policy: Policy) -> int | None:
 def _ask(
     call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic, *, learnt: bool
 ) -> Ask:
-    sketch, gap_s = call.sketch, None
+    sketch, headers, gap_s = call.sketch, call.headers, None
     if learnt:
         place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model, session)
         gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
@@ -184,7 +185,7 @@ def _ask(
         project=call.tenant.project or "",
         model=sketch.model,
         path=call.path,
-        headers=call.headers,
+        headers=headers,
         stream=sketch.stream,
         tags=call.tags,
         client=call.client,
@@ -192,16 +193,16 @@ def _ask(
         prompt_bytes=len(call.body),
         prompt_tokens=prompt_tokens,
         max_output_tokens=sketch.max_output_tokens,
-        wished_class=call.headers.get("x-tollway-class"),
+        wished_class=headers.get("x-tollway-class"),
         wished_tier=sketch.service_tier,
-        deadline_ms=milliseconds(call.headers.get(DEADLINE)),
+        deadline_ms=milliseconds(headers[DEADLINE]) if DEADLINE in headers else None,
         hour=call.at_us // _HOUR_US % 24,
         cached=cached,
         session=session,
         draw=traffic.draw(),
         in_run=call.run is not None,
         gap_s=gap_s,
-        siblings=traffic.siblings(call.run),
+        siblings=0 if call.run is None else traffic.siblings(call.run),
     )
 
 
@@ -236,21 +237,24 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
 
 def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     """Every lane's figures as they stood, for `tollway why`."""
-    ranked = [
-        {
-            "lane": one.lane.key,
-            "expected_cost_usd": _cut(one.expected_cost_usd, 1e9),
-            "expected_wait_s": _cut(one.expected_wait_s, 1e4),
-            "sum_usd": _cut(one.score_usd, 1e9),
-            "miss_chance": _cut(one.miss_chance, 1e4),
-            "note": one.note or None,
-            **({"rent_usd": _cut(one.rent_usd, 1e9)} if one.rent_usd else {}),
-        }
-        for one in decision.ranked
-    ]
-    return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
+    return (
+        *[_figures(one) for one in decision.ranked],
+        *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused],
+    )
 
 
-def _cut(figure: float, steps: float) -> float:
-    """To the nearest of so many steps to one; cheaper than `round`, for every lane of every call."""
-    return int(figure * steps + 0.5) / steps if 0.0 <= figure < _EXACT else round(figure, 9)
+def _figures(one: Ranked) -> dict[str, Any]:
+    """To a nano-dollar, a tenth of a millisecond and a hundredth of a per cent; cheaper than `round`, for every lane of every
+    call."""
+    lane, _, cost, wait, score, chance, note, _, rent = one
+    if 0.0 <= cost < _EXACT and 0.0 <= wait < _EXACT and 0.0 <= score < _EXACT:
+        cost, wait, score = int(cost * 1e9 + 0.5) / 1e9, int(wait * 1e4 + 0.5) / 1e4, int(score * 1e9 + 0.5) / 1e9
+    else:
+        cost, wait, score = round(cost, 9), round(wait, 4), round(score, 9)
+    found = {
+        "lane": lane.key, "expected_cost_usd": cost, "expected_wait_s": wait, "sum_usd": score,
+        "miss_chance": round(chance, 4) if chance else 0.0, "note": note or None,
+    }  # fmt: skip
+    if rent:
+        found["rent_usd"] = round(rent, 9)
+    return found

@@ -172,12 +172,16 @@ def _said(body: bytes, part: Part) -> bytes:
         else:
             value = body[part.start:part.end]
             _, words = blocks.role_and_words(value)
-            block.said = _told(_texts(value) if words is None else (words,))
+            block.said = _told(_texts(value)) if words is None else _digest(words + b"\0")
     return block.said
 
 
 def _told(texts: Iterable[bytes]) -> bytes:
-    return blake2b(b"".join([text + b"\0" for text in texts]), digest_size=16).digest()
+    return _digest(b"".join([text + b"\0" for text in texts]))
+
+
+def _digest(said: bytes) -> bytes:
+    return blake2b(said, digest_size=16).digest()
 
 
 def _texts(value: bytes) -> Iterator[bytes]:
@@ -209,5 +213,5 @@ def role_of(body: bytes, part: Part) -> str:
     if block.role is None:
         block.role, words = blocks.role_and_words(body[part.start:part.end])
         if words is not None and block.role == "user" and block.size <= _LONG:  # it opens a conversation, most likely
-            block.said = _told((words,))
+            block.said = _digest(words + b"\0")
     return block.role

@@ -106,8 +106,8 @@ def spread(body: bytes) -> Spread | None:
             member = None if long and kind is str and len(value) > _PIECE_BYTES else _scalar(body, position)
             if member is None:
                 return None
-            places[key] = member.span(1)
-            position = member.end()
+            places[key] = place = member.span(1)
+            position = place[1]
     return _spread_of((places, lists, found)) if body[position:].strip() == b"}" else None
 
 

@@ -135,11 +135,12 @@ class Store:
 
 
 def _sqlite_settings(connection: Any, _: Any) -> None:
+    """`temp_store`: an INSERT of many rows keeps the pages as they were until it has succeeded, and wrote them to a file."""
     connection.create_function("step_back", 0, _step_back)
     connection.run_async(lambda driver: driver.set_progress_handler(_pause, _STEPS_AT_ONCE))
     cursor = connection.cursor()
     cursor.execute("SELECT step_back()")                    # runs in the thread that has the connection
-    for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
