@@ -137,7 +137,7 @@ class Pipeline:
             return
         second = found.second
         reason = f"{plan.decision.reason}; {said(found, ranked)}"
-        beside = replace(plan, decision=plan.decision._replace(reason=reason))
+        beside = replace(plan, decision=replace(plan.decision, reason=reason))
 
         def may() -> bool:
             race.asked = second.lane.key if self._may_try(plan, second, 1, deadline) else None

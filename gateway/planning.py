@@ -90,7 +90,7 @@ class Planning:
         except GatewayError as error:
             raise no from error
         reason = f"downgraded, for budget {no.rule.name} is spent: {plan.decision.reason}"
-        return replace(plan, decision=plan.decision._replace(reason=reason))
+        return replace(plan, decision=replace(plan.decision, reason=reason))
 
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too. `lanes`: those
@@ -246,14 +246,14 @@ def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
 def _figures(one: Ranked) -> dict[str, Any]:
     """To a nano-dollar, a tenth of a millisecond and a hundredth of a per cent; cheaper than `round`, for every lane of every
     call."""
-    lane, _, cost, wait, score, chance, note, _, rent = one
+    cost, wait, score, chance, rent = one.expected_cost_usd, one.expected_wait_s, one.score_usd, one.miss_chance, one.rent_usd
     if 0.0 <= cost < _EXACT and 0.0 <= wait < _EXACT and 0.0 <= score < _EXACT:
         cost, wait, score = int(cost * 1e9 + 0.5) / 1e9, int(wait * 1e4 + 0.5) / 1e4, int(score * 1e9 + 0.5) / 1e9
     else:
         cost, wait, score = round(cost, 9), round(wait, 4), round(score, 9)
     found = {
-        "lane": lane.key, "expected_cost_usd": cost, "expected_wait_s": wait, "sum_usd": score,
-        "miss_chance": round(chance, 4) if chance else 0.0, "note": note or None,
+        "lane": one.lane.key, "expected_cost_usd": cost, "expected_wait_s": wait, "sum_usd": score,
+        "miss_chance": round(chance, 4) if chance else 0.0, "note": one.note or None,
     }  # fmt: skip
     if rent:
         found["rent_usd"] = round(rent, 9)

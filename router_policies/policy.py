@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 from zlib import crc32
+
+import msgspec
+from msgspec.structs import replace
 
 from router_policies.filters import FIXED, LIVE, OF_LANE
 from router_policies.live import Forecast
@@ -36,7 +38,6 @@ _OF_CALL = tuple(refuses for refuses in LIVE if refuses not in OF_LANE)
 _ROOM = 1.0  # and against its slots: nobody waits at a warm replica while its like have slots to spare
 
 
-_ranked, _decided = partial(tuple.__new__, Ranked), partial(tuple.__new__, Decision)
 Row = tuple[bool, float, int, int, str, Ranked]
 """Late, sum, place, samples (negative), key: in the order of sorting."""
 
@@ -124,8 +125,8 @@ def _with_fallbacks(
     for model in models:
         if terms.policy.models.refusal(model) is not None:
             continue
-        more, _ = _rank(ask, lanes, terms._replace(model=model))
-        ranked += [one._replace(note=one.note or f"fallback to {model}") for one in more]
+        more, _ = _rank(ask, lanes, replace(terms, model=model))
+        ranked += [replace(one, note=one.note or f"fallback to {model}") for one in more]
     taken = {one.lane.key for one in ranked}
     return ranked, [no for no in refused if no.lane.key not in taken]
 
@@ -180,7 +181,7 @@ def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], 
     return _settled(ask, fit, terms, timed), refused
 
 
-class _Standing(NamedTuple):
+class _Standing(msgspec.Struct, frozen=True):
     """How lanes stand with a policy, a class and a model, before a call is looked at."""
 
     lanes: Sequence[Lane]
@@ -216,7 +217,7 @@ def _standing(ask: Ask, lanes: Sequence[Lane], terms: Terms, offers: _Offers) ->
         if offer is None or offer.models is not lane.models:
             offer = known[lane.key] = _offer(ask, lane, terms)
         if offer.refused is not None:
-            found.refused.append(offer.refused._replace(lane=lane))
+            found.refused.append(replace(offer.refused, lane=lane))
         else:
             clear = all([refuses(ask, lane, terms) is None for refuses in OF_LANE])
             found.open.append((lane, offer, _OF_CALL if clear else LIVE))
@@ -247,11 +248,11 @@ def _weigh(ask: Ask, lane: Lane, offer: Offer, terms: Terms, timed: bool) -> Ran
     if not score < _WORST_USD:  # a figure that is infinite or no number must not end up first, or stop the sort
         score = _WORST_USD
     if not timed:
-        return _ranked((lane, terms.model, cost, wait, score, 0.0, "", first, rent))
+        return Ranked(lane, terms.model, cost, wait, score, 0.0, "", first, rent)
     chance, limit, note = miss_chance(ask, lane, terms, first), terms.klass.epsilon, ""
     if chance > limit:
         note = f"ranked last: misses its deadline with a chance of {chance:.0%}, more than {limit:.0%}"
-    return _ranked((lane, terms.model, cost, wait, score, chance, note, first, rent))
+    return Ranked(lane, terms.model, cost, wait, score, chance, note, first, rent)
 
 
 def _settled(ask: Ask, fit: list[Row], terms: Terms, timed: bool) -> list[Ranked]:
@@ -303,7 +304,7 @@ def _bounded(ranked: list[Ranked]) -> list[Ranked]:
     over = [one for one in ranked if one.lane.slots is not None and one.lane.in_flight >= max(bound, _ROOM * one.lane.slots)]
     free = [one for one in ranked if one not in over]
     note = "has more than its share of the calls"
-    return free + [one._replace(note=one.note or note) for one in over] if free and not free[0].note else ranked
+    return free + [replace(one, note=one.note or note) for one in over] if free and not free[0].note else ranked
 
 
 def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list[Ranked]:
@@ -323,7 +324,7 @@ def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list
         if timed and (cold or one.miss_chance > terms.klass.epsilon):
             continue
         said = f"tried because its figures are {'hardly known' if cold else 'stale'}"
-        return [one._replace(note=said), *(other for other in ranked if other is not one)]
+        return [replace(one, note=said), *(other for other in ranked if other is not one)]
     return ranked
 
 
@@ -336,10 +337,10 @@ def _decision(terms: Terms, kind: _Kind, ranked: list[Ranked], refused: list[Ref
             reason = _one_line(kind.denied or _reason(terms, verdict, ranked, refused))
             if only:
                 kind.only[only] = reason
-    return _decided((
+    return Decision(
         verdict.klass, terms.model, tuple(ranked), tuple(refused), reason, terms.policy.version, kind.denied,
         None if total is None else total * 1000, verdict.errors,
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _reason(terms: Terms, verdict: Verdict, ranked: list[Ranked], refused: list[Refused]) -> str:

@@ -149,8 +149,9 @@ class KeyRing:
         return digest(key, self._pepper)
 
     def tenant(self, presented: str | None, now_us: int, origin: Origin, mark: bytes | None = None) -> Tenant:
-        """Who a key belongs to; `mark`: its `mark_of`, where that is known. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one or one
-        that is shown from a wrong place; and `Overloaded` where it cannot be known whether the key still holds."""
+        """Who a key belongs to; `mark`: its `mark_of`, where that is known. Raises `Unauthorized`, the same for every wrong
+        key, saying more only of an expired one or one that is shown from a wrong place; and `Overloaded` where it cannot be
+        known whether the key still holds."""
         mark = mark or mark_of(presented)
         record = self._checked.get(mark)
         if record is None:

@@ -169,28 +169,32 @@ class Connection(asyncio.Protocol):
 class Exchange:
     """One request and its answer; `pump` hands each piece of its body on in the moment in which it comes."""
 
-    status = 0
-    """0 until the headers are there."""
-    until_close = False
-    _quiet_since_s = 0.0
-    _last_look = False
-    _take: Take | None = None
-    _thrown: Exception | None = None
-    """What `take` raised."""
-    _buffered_bytes = 0
-    _paused = False
-    _finished = False
-    _error: httpx.TransportError | None = None
-    _waiter: asyncio.Future[None] | None = None
+    __slots__ = (
+        "_buffered_bytes", "_chunks", "_connection", "_error", "_finished", "_last_look", "_loop", "_paused", "_quiet_since_s",
+        "_stop", "_take", "_thrown", "_waiter", "headers", "read_timeout_s", "status", "until_close",
+    )  # fmt: skip
 
     def __init__(self, connection: Connection, request: Request) -> None:
+        self.status = 0
+        """0 until the headers are there."""
         self.headers: list[tuple[bytes, bytes]] = []
+        self.until_close = False
         self.read_timeout_s = request.read_timeout_s
         """May be set at any time; what waits then keeps the one before."""
+        self._quiet_since_s = 0.0
+        self._last_look = False
+        self._take: Take | None = None
+        self._thrown: Exception | None = None
+        """What `take` raised."""
         self._loop = connection.loop
         self._connection = connection
         self._stop = request.stop
         self._chunks: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._paused = False
+        self._finished = False
+        self._error: httpx.TransportError | None = None
+        self._waiter: asyncio.Future[None] | None = None
         request.stop.watch(self.abort)
 
     # called by the connection

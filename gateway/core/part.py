@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -48,7 +47,7 @@ def name_of(bare: bytes) -> int:
     return int.from_bytes(sha256(bare).digest()[:_NAME_BYTES]) >> _SPARE_BITS
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """`field` is its top-level field, `item` its place in that field's list, -1 for the whole value."""
 
     start: int
@@ -56,6 +55,11 @@ class Part(NamedTuple):
     field: str
     item: int
     block: Block
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where it stands in the body."""
+        return self.start, self.end
 
     @property
     def path(self) -> str:

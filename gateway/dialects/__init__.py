@@ -100,8 +100,8 @@ PING: Mapping[str, bytes] = {name: dialect.PING for name, dialect in DIALECTS.it
 
 def read(dialect: str, body: bytes) -> Sketch:
     """Raises BadRequest: not JSON, too deep, a key twice, a field missing or of the wrong type (`param` names it)."""
-    places, values, parts = prompt_parts.read(body, _ORDER[dialect])
-    return DIALECTS[dialect].sketch(body, places, parts, facts.usual(values))
+    found = prompt_parts.read(body, _ORDER[dialect])
+    return DIALECTS[dialect].sketch(body, found.places, found.parts, facts.usual(found.values))
 
 
 def request(

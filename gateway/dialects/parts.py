@@ -6,9 +6,9 @@ field is a list of blocks or messages each is a part of its own; what has anothe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import orjson
@@ -29,15 +29,13 @@ _VERY_LONG = 2 << 20
 """Beyond it a list's elements are counted before they are taken apart."""
 
 
-class Read(NamedTuple):
+class Read(msgspec.Struct, frozen=True):
     """The places of a body's fields, its values as far as one pass shows them, and the parts of its prompt."""
 
     places: Spans
     values: Mapping[str, Any] | None
     parts: list[Part]
 
-
-_part, _found = partial(tuple.__new__, Part), partial(tuple.__new__, Read)
 
 
 def read(body: bytes, order: Sequence[str]) -> Read:
@@ -47,7 +45,7 @@ def read(body: bytes, order: Sequence[str]) -> Read:
         if not body.isascii():
             limits.check_text(body)
         limits.check_shape(body, 0)
-        return _found((found.places, found.values, _joined(order, _fields(body, found, order, _passing))))
+        return Read(found.places, found.values, _joined(order, _fields(body, found, order, _passing)))
     if len(body) > _VERY_LONG:
         return _read(body, order, Spread(splice.spans(body), {}, None), None)
     known = beginnings.KNOWN.find(order, body)
@@ -97,10 +95,10 @@ def _fields(
                 listed = splice.elements(body, start, end)
             if len(before) + len(listed) > limits.MAX_ITEMS:
                 raise limits.too_many()
-            new = [_part((a, b, name, n, block(value, 2))) for n, (a, b, value) in enumerate(listed, len(before))]
+            new = [Part(a, b, name, n, block(value, 2)) for n, (a, b, value) in enumerate(listed, len(before))]
             fields[name] = [*before, *new] if before else new
         elif end - start > 4 or body[start:end] != b"null":
-            fields[name] = [_part((start, end, name, -1, block(body[start:end], 1)))]
+            fields[name] = [Part(start, end, name, -1, block(body[start:end], 1))]
     return fields
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -69,7 +68,7 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
     return places
 
 
-class Spread(NamedTuple):
+class Spread(msgspec.Struct, frozen=True):
     """`spans` of a body, the elements of each list among its values, and the values: lists and objects of raw ones."""
 
     places: Spans
@@ -77,8 +76,6 @@ class Spread(NamedTuple):
     values: Mapping[str, Any] | None
     """None: not decoded."""
 
-
-_spread_of = partial(tuple.__new__, Spread)
 
 def spread(body: bytes) -> Spread | None:
     """A body taken apart in one pass; None for what only `spans` can tell."""
@@ -108,7 +105,7 @@ def spread(body: bytes) -> Spread | None:
                 return None
             places[key] = place = member.span(1)
             position = place[1]
-    return _spread_of((places, lists, found)) if body[position:].strip() == b"}" else None
+    return Spread(places, lists, found) if body[position:].strip() == b"}" else None
 
 
 def _end_of_list(body: bytes, begin: int, raws: list[msgspec.Raw], lists: dict[str, list[Element]], key: str) -> int:

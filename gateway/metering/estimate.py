@@ -91,7 +91,7 @@ def input_bound(body_bytes: int, *, has_tools: bool = False, links: int = 0) -> 
     return body_bytes + TEMPLATE_TOKENS + (TOOLS_TOKENS if has_tools else 0) + links * LINK_TOKENS
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A lane that a call may be sent down, as the price book knows it. `tier` is the one asked for."""
 
     provider: str

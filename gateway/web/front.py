@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import msgspec
 import zstandard
 
 from gateway import dialects

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -82,7 +82,7 @@ class Visit(msgspec.Struct, frozen=True):
     """As the head declares it; None where it says nothing."""
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """A head that came on this connection, without the digits of its length."""
 
     before: bytes
