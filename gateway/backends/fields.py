@@ -85,9 +85,9 @@ def known(backend: BackendSettings) -> Known | None:
     return {name: fields | more for name, fields in KNOWN.items()}
 
 
-def left_out(fields: Known | None, client: str, upstream: str, names: Iterable[str]) -> list[str]:
+def left_out(fields: Known, client: str, upstream: str, names: Iterable[str]) -> list[str]:
     """Which of a body's top-level `names` do not travel from one dialect to another, most often the same."""
-    if fields is None or fields[client].issuperset(names):
+    if fields[client].issuperset(names):
         return []
     return [name for name in names if name not in fields[client] and name not in fields[upstream]]
 

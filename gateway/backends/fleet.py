@@ -76,7 +76,7 @@ class Target:
 
     def left_out(self, client: str, names: Iterable[str]) -> list[str]:
         """Which of the top-level fields of a body in the client's dialect do not travel there."""
-        return left_out(self.known_fields, client, self.dialect, names)
+        return [] if self.known_fields is None else left_out(self.known_fields, client, self.dialect, names)
 
     def at(self, path: str) -> Target:
         """The same lane, at another path under the backend's address."""

@@ -90,6 +90,7 @@ class GuardedProtocol(DoorProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._refused, self._awaited_bytes = False, 0  # what each packet asks for is found at once in the object itself
         if not self._has_place():
             self._refused = True
             transport.abort()
