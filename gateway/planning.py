@@ -180,30 +180,16 @@ def _ask(
     if learnt:
         place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model, session)
         gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
-    return Ask(
-        team=call.tenant.team,
-        project=call.tenant.project or "",
-        model=sketch.model,
-        path=call.path,
-        headers=headers,
-        stream=sketch.stream,
-        tags=call.tags,
-        client=call.client,
-        has_tools=sketch.has_tools,
-        prompt_bytes=len(call.body),
-        prompt_tokens=prompt_tokens,
-        max_output_tokens=sketch.max_output_tokens,
-        wished_class=headers.get("x-tollway-class"),
-        wished_tier=sketch.service_tier,
-        deadline_ms=milliseconds(headers[DEADLINE]) if DEADLINE in headers else None,
-        hour=call.at_us // _HOUR_US % 24,
-        cached=cached,
-        session=session,
-        draw=traffic.draw(),
-        in_run=call.run is not None,
-        gap_s=gap_s,
-        siblings=0 if call.run is None else traffic.siblings(call.run),
-    )
+    ask = Ask(
+        team=call.tenant.team, project=call.tenant.project or "", model=sketch.model, path=call.path, headers=headers,
+        stream=sketch.stream, tags=call.tags, client=call.client, has_tools=sketch.has_tools, prompt_bytes=len(call.body),
+        prompt_tokens=prompt_tokens, cached=cached, session=session, hour=call.at_us // _HOUR_US % 24, draw=traffic.draw(),
+    )  # fmt: skip
+    return replace(  # in two steps: a call with more than fifteen names costs four times as much
+        ask, max_output_tokens=sketch.max_output_tokens, wished_class=headers.get("x-tollway-class"),
+        wished_tier=sketch.service_tier, deadline_ms=milliseconds(headers[DEADLINE]) if DEADLINE in headers else None,
+        in_run=call.run is not None, gap_s=gap_s, siblings=0 if call.run is None else traffic.siblings(call.run),
+    )  # fmt: skip
 
 
 def milliseconds(text: str | None) -> float | None:

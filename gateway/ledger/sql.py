@@ -281,9 +281,11 @@ class SqlLedger:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
         batch: Sequence[Entry] = list(islice(waiting, MOST_ROWS))
         if self.explained is not None:
-            batch = await self.explained(batch)
-            for n, entry in enumerate(batch):       # should the database be away, they are here to try again
-                waiting[n] = entry
+            told = await self.explained(batch)
+            if told is not batch:                   # should the database be away, they are here to try again
+                batch = told
+                for n, entry in enumerate(batch):
+                    waiting[n] = entry
         try:
             taken = await self._rows.insert(batch)
         except (SQLAlchemyError, OSError) as error:
