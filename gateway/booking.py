@@ -213,8 +213,8 @@ class Booking(msgspec.Struct, kw_only=True):
             status=status,
             http_status=outcome.http_status,
             error=outcome.error[:500] if outcome.error else None,
-            first_token_ms=None if outcome.first_token_s is None else round(outcome.first_token_s * 1e3, 3),
-            total_ms=round(outcome.total_s * 1e3, 3),
+            first_token_ms=None if outcome.first_token_s is None else _ms(outcome.first_token_s),
+            total_ms=_ms(outcome.total_s),
             tokens=tokens,
             tokens_from=metered.source,
             cost_nanos=cost,
@@ -283,6 +283,11 @@ class Booking(msgspec.Struct, kw_only=True):
         if target.dialect == _STORING and outcome.observed.response_id:
             via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
+
+
+def _ms(seconds: float) -> float:
+    """Milliseconds, to the microsecond."""
+    return int(seconds * 1e6 + 0.5) / 1e3
 
 
 def _ttl_s(target: Target) -> float:

@@ -54,7 +54,8 @@ class Holds:
         `first`: of the call's attempts; the others are no requests of the client. `deadline`: of the call, monotonic.
         """
         ttl_us = _ttl_us(call, target, deadline)
-        accounts, gates = self._stands.accounts(policy, call, ranked.model), tuple[Gate, ...]()
+        accounts = self._stands.accounts(policy, call, ranked.model)
+        gates: tuple[Gate, ...] = ()
         if policy.limits.rates:
             gates = self._stands.gates(policy, call, ranked.model, _tokens(call, body_bytes), first=first)
         if not accounts:

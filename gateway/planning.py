@@ -95,9 +95,10 @@ class Planning:
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too. `lanes`: those
         that serve the model, or one that may stand in for it."""
-        via, team, pools = self._via, call.tenant.team, dict[str, int]()
+        via, team = self._via, call.tenant.team
         if len(lanes) == 1 and len(call.body) < LEAST_TOKENS and not via.fleet.targets[lanes[0].key].cache_salt:
             return {lanes[0].key: 0}  # nothing to choose, and a token has a byte at least
+        pools: dict[str, int] = {}
         for lane in lanes:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
