@@ -23,6 +23,8 @@ Element = tuple[int, int, bytes]
 """Start, end and what stands there."""
 
 MAX_KEY_BYTES = 512
+_LONG_KEY = MAX_KEY_BYTES // 4
+"""Characters; a shorter one cannot have too many bytes."""
 _PIECE_BYTES = 64 * 1024
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
@@ -59,7 +61,7 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
         raise InvalidJson(f"{where or 'The request body'} is not valid JSON: {_reason(error)}", param=where) from None
     except RecursionError:
         raise TooDeep(f"{where or 'The request body'} is nested too deeply.") from None
-    if max(map(len, raws), default=0) > MAX_KEY_BYTES // 4 and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
+    if max(map(len, raws), default=0) > _LONG_KEY and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
         raise TooMany(f"A key of the request has more than {MAX_KEY_BYTES} bytes.")
     start = body.index(b"{", start)
     places = _walk(body, start, raws, where)
@@ -85,11 +87,11 @@ def spread(body: bytes) -> Spread | None:
         return None
     places: dict[str, Span] = {}
     lists: dict[str, list[Element]] = {}
-    if max(map(len, found), default=0) > MAX_KEY_BYTES // 4:
-        return None
     position, long = body.index(b"{") + 1, len(body) > _PIECE_BYTES
     for key, value in found.items():
         kind = type(value)
+        if len(key) > _LONG_KEY:
+            return None
         if kind is list or kind is dict:
             member = _key(body, position)
             if member is None:
