@@ -184,7 +184,8 @@ class Attempt(msgspec.Struct, kw_only=True):
             else:
                 await self._whole(response, client)
         finally:
-            await response.aclose()
+            if not response.finished:
+                await response.aclose()
 
     # the three kinds of answer
 

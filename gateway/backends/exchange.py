@@ -170,8 +170,8 @@ class Exchange:
     """One request and its answer; `pump` hands each piece of its body on in the moment in which it comes."""
 
     __slots__ = (
-        "_buffered_bytes", "_chunks", "_connection", "_error", "_finished", "_last_look", "_loop", "_paused", "_quiet_since_s",
-        "_stop", "_take", "_thrown", "_waiter", "headers", "read_timeout_s", "status", "until_close",
+        "_buffered_bytes", "_chunks", "_connection", "_error", "_last_look", "_loop", "_paused", "_quiet_since_s",
+        "_stop", "_take", "_thrown", "_waiter", "finished", "headers", "read_timeout_s", "status", "until_close",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, request: Request) -> None:
@@ -192,7 +192,8 @@ class Exchange:
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._paused = False
-        self._finished = False
+        self.finished = False
+        """The answer has come whole."""
         self._error: httpx.TransportError | None = None
         self._waiter: asyncio.Future[None] | None = None
         request.stop.watch(self.abort)
@@ -228,7 +229,7 @@ class Exchange:
         self._wake()
 
     def done(self) -> None:
-        self._finished = True
+        self.finished = True
         if self._paused:  # the connection goes back to the pool: its socket must be read again
             self._paused = False
             self._connection.resume()
@@ -244,7 +245,7 @@ class Exchange:
 
     def abort(self) -> None:
         """Ends the exchange from outside; whoever waits gets `httpx.ReadError`."""
-        if not self._finished:
+        if not self.finished:
             self._connection.exchange = None
             self._connection.abort()
             self.fail(httpx.ReadError("stopped"))
@@ -260,7 +261,7 @@ class Exchange:
         while self._chunks:
             if not take(self._joined()):
                 return
-        if self._error is None and not self._finished:
+        if self._error is None and not self.finished:
             self._take = take
             try:
                 await self._next()
@@ -274,7 +275,7 @@ class Exchange:
 
     def whole(self) -> bytes | None:
         """The body, where all of it is there already and nothing of it was taken."""
-        return self._joined() if self._finished and self._chunks and self._error is None else None
+        return self._joined() if self.finished and self._chunks and self._error is None else None
 
     async def aclose(self) -> None:
         self.abort()

@@ -109,6 +109,11 @@ class Answer(Protocol):
     @property
     def headers(self) -> RawHeaders: ...
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to close."""
+        ...
+
     async def pump(self, take: Take) -> None:
         """The body to `take`, piece by piece in the moment in which it comes, until that gives False or the body ends."""
         ...
@@ -166,6 +171,7 @@ class _HttpxAnswer:
         self.status = answer.status_code
         self.headers: RawHeaders = [(name.lower(), value) for name, value in answer.headers.raw]
         self.read_timeout_s: float | None = None
+        self.finished = False
         self._answer = answer
         self._stop = stop
         self._body = answer.aiter_raw()
