@@ -27,9 +27,9 @@ from rich.table import Table
 
 from gateway import dialects
 from gateway.dialects.parts import conversation
-from gateway.prefix.chain import Chain, chain
+from gateway.prefix.chain import chain
 from gateway.prefix.explain import Miss, explain
-from gateway.prefix.history import History
+from gateway.prefix.history import History, Sent
 
 Json = dict[str, Any]
 SESSIONS = Path(__file__).parents[2] / "shared" / "data" / "agent_sessions.jsonl"
@@ -209,26 +209,26 @@ MUTATIONS: dict[str, Mutation] = {
 """Kind -> what makes one."""
 
 
-def _sent(request: Json, model: str) -> tuple[Chain, bytes]:
+def _sent(request: Json, model: str, at_us: int, tokens: int | None, pool: str = "pool") -> Sent:
     body = json.dumps(request).encode()
     parts = dialects.read("openai_chat", body).parts
-    return chain("team", model, parts, conversation("team", model, body, parts).id), body
+    links = chain("team", model, parts, conversation("team", model, body, parts).id)
+    return Sent(
+        domain="team", chain=links, model=model, body=body, pool=pool, provider="openai", at_us=at_us,
+        tokens=len(body) // 4 if tokens is None else tokens, ttl_s=_TTL_S,
+    )  # fmt: skip
 
 
 def ask(history: History, case: Case) -> tuple[Miss | None, float, float]:
     """What is found, and the CPU in microseconds of noting the first call and of explaining the second."""
-    links, body = _sent(case.first, "m")
-    tokens = case.call.get("tokens", len(body) // 4)
+    first = _sent(case.first, "m", 1_000_000_000, case.call.get("tokens"))
     began = time.process_time()
-    history.note("team", links, "m", body, pool="pool", at_us=1_000_000_000, tokens=tokens)
+    history.note(first)
     noted = time.process_time()
-    model = case.call.get("model", "m")
-    links, body = _sent(case.second, model)
+    how = {"model": "m", "at_us": 1_000_000_000 + _TURN_US, "tokens": None, **case.call}
+    second = _sent(case.second, **how)
     asked = time.process_time()
-    found = explain(
-        history, "team", links, model, body, pool=case.call.get("pool", "pool"), provider="openai", read=0, ttl_s=_TTL_S,
-        at_us=case.call.get("at_us", 1_000_000_000 + _TURN_US), tokens=case.call.get("tokens", len(body) // 4),
-    )  # fmt: skip
+    found = explain(history, second, read=0)
     return found, (noted - began) * 1e6, (time.process_time() - asked) * 1e6
 
 

@@ -1,20 +1,22 @@
 """What the input of agent sessions costs through Tollway, against the untouched client and an oracle that knows the future.
 
-    python -m benchmarks.prefix --sessions FILE [--provider NAME ...] [--family NAME ...] [--only sessions|traces] [--json]
+    python -m benchmarks.prefix --sessions FILE [--provider NAME ...] [--family NAME ...] [--days N] [--only sessions|traces]
+                                [--json]
 
 Real gateway, simulated providers (benchmarks/providers) over HTTP, one virtual clock. `untouched` is what the same requests
 cost sent directly; `oracle` is a plan by the provider's rules (prefix_clairvoyant) that knows all requests, and (for a family
 that spoils its prompts) sees them unspoilt; `bound` (in --json) is what no plan can beat, rules left aside. `saving` is the
-share of the oracle's saving that is reached, `foreseeable` the share that a plan reaches which knows every chance but not the
-future (prefix_informed; only where there is something to plan), `from others` if it knows the chances from the other
-sessions only. Traces have no text: there the planner works alone, against
-the oracle and the fixed plans.
+share of the oracle's saving that is reached, `foreseeable` the share that a plan by the provider's rules reaches which knows
+every chance but not the future (prefix_informed; only where there is something to plan), `from others` if it knows the chances
+from the other sessions only, `rules aside` (in --json) if it may store each piece by itself. With pauses chance decides much,
+so several days are sent, each to a gateway that knows nothing yet, and the sums told, with the least and the most saving of
+a day. Traces have no text: there the planner works alone, against the oracle and the fixed plans.
 """
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import prefix_clairvoyant as clairvoyant
 from benchmarks import prefix_traces
-from benchmarks.prefix_informed import from_others, informed
-from benchmarks.prefix_oracle import Prices, bound, cost_of, shared_bound
+from benchmarks.prefix_clairvoyant import Prompts
+from benchmarks.prefix_oracle import Prices, cost_of
 from benchmarks.prefix_traffic import FAMILIES, Family, Timed, marked_by_client, traffic
 from benchmarks.prefix_world import Declined, World, world
+from benchmarks.prefix_yardsticks import foreseeable, oracle
 from benchmarks.providers import prompt
-from benchmarks.providers.automatic import AutomaticCache
-from benchmarks.providers.marked import MarkRules
-from benchmarks.providers.rules import PROVIDERS, Automatic, OpenAI, Provider, Qwen, has_breakpoints
+from benchmarks.providers.rules import PROVIDERS, Provider
 from gateway import caching, dialects
 from gateway.core.errors import BadRequest
 from gateway.demo.sessions import Session, load
@@ -59,7 +59,10 @@ class Figures:
     oracle: float
     informed: float | None
     from_others: float | None
+    rules_aside: float | None
     bound: float
+    days: Sequence[float | None] = ()
+    """Saving of each day, if there were several."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Sessions that are not in it, since a request of theirs is not taken as it came, and why."""
 
@@ -85,6 +88,11 @@ class Figures:
     def foreseeable_from_others(self) -> float | None:
         """The same for a plan that knows the chances from the other sessions only."""
         return None if self.from_others is None else self._share(self.from_others)
+
+    @property
+    def foreseeable_rules_aside(self) -> float | None:
+        """The same for one that knows all chances, but may store and renew each piece by itself."""
+        return None if self.rules_aside is None else self._share(self.rules_aside)
 
     def _share(self, cost: float) -> float | None:
         most = self.untouched - self.oracle
@@ -154,31 +162,6 @@ def _prompts(provider: Provider, timed: Sequence[Timed], family: Family) -> list
             for one in timed]  # fmt: skip
 
 
-def oracle(
-    provider: Provider, timed: Sequence[Timed], prices: Prices, prompts: clairvoyant.Prompts
-) -> tuple[float, float]:
-    """What the plan that knows the future costs by the provider's rules, and the bound without them."""
-    least = bound(prompts, prices) if provider.units is None else shared_bound(prompts, prices, provider.units)
-    cache = provider.make()
-    if provider.wire == "anthropic":
-        rules = MarkRules(ttls=provider.lives, minimum=provider.minimum)
-        return clairvoyant.by_marks(prompts, prices, clairvoyant.Marked(rules)), least
-    if isinstance(cache, Qwen):
-        rules = cache.explicit.rules
-        explicit = replace(prices, automatic=None)
-        return clairvoyant.either(
-            prompts, [one.session for one in timed],
-            lambda some: clairvoyant.by_marks(some, explicit, clairvoyant.Marked(rules)),
-            lambda some: clairvoyant.automatically(some, prices, Qwen().implicit),
-        ), least  # fmt: skip
-    if isinstance(cache, OpenAI) and has_breakpoints(provider.model):
-        return clairvoyant.by_marks(prompts, prices, clairvoyant.Breakpoints()), least
-    if isinstance(cache, Automatic) and provider.lives:
-        rules_of = cache.cache.rules
-        return clairvoyant.by_lifetime(prompts, prices, provider.lives, lambda: AutomaticCache(rules_of)), least
-    return least, least
-
-
 def through(
     running: World, provider: Provider, timed: Sequence[Timed], prices: Prices, family: Family, base_s: float,
     left: dict[int, str],
@@ -213,37 +196,80 @@ def _takes(provider: Provider, bodies: Sequence[bytes]) -> bool:
     return True
 
 
-def measure(sessions: Sequence[Session], providers: Sequence[Provider], families: Sequence[Family]) -> Iterator[Figures]:
-    """All families at all providers; families of one level share a gateway, as apps of one team would."""
-    base_s = 0.0
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """One day's traffic of a family, as it was sent and as it should have been."""
+
+    timed: Sequence[Timed]
+    prompts: Prompts
+    untouched: float
+    tollway: float
+    oracle: float
+    bound: float
+
+    @property
+    def saving(self) -> float | None:
+        most = self.untouched - self.oracle
+        return (self.untouched - self.tollway) / most if most > _SAME * self.untouched else None
+
+
+def measure(
+    sessions: Sequence[Session], providers: Sequence[Provider], families: Sequence[Family], days: int = 1
+) -> Iterator[Figures]:
+    """All families at all providers; families of one level share a gateway, as apps of one team would. `days`: of those with
+    pauses."""
     for level, of_level in groupby(sorted(families, key=lambda one: one.level), key=lambda one: one.level):
         chosen = list(of_level)
-        with world({"normalize": {"level": level, "hold_out": 0}}) as running:
-            for provider in providers:
-                prices = prices_of(provider)
-                for family in chosen:
-                    if family.name == "own marks" and provider.wire != "anthropic":
-                        continue
-                    timed = traffic(family, sessions, _ONE_SHOT_ROUNDS if family.name == "one-shot" else 1)
-                    running.providers.forget()
-                    left: dict[int, str] = {}
-                    cost = through(running, provider, timed, prices, family, base_s, left)
-                    base_s += timed[-1].at_s + _PAUSE_S
-                    timed = [one for one in timed if one.session not in left]
-                    if not timed:
-                        reason = next(iter(left.values()))
-                        raise click.ClickException(f"{provider.name}, {family.name}: no session can be sent: {reason}")
-                    direct = untouched(provider, timed, prices, family)
-                    clean = _prompts(provider, timed, family)
-                    best, least = oracle(provider, timed, prices, clean)
-                    known = others = None
-                    if provider.lives:
-                        by_marks = provider.name != "kimi"
-                        known = informed(clean, prices, by_marks=by_marks)
-                        others = from_others(clean, [one.session for one in timed], prices, by_marks=by_marks)
-                    figures = direct, cost, min(best, direct), known, others, least
-                    why = {sessions[number % len(sessions)].id: reason for number, reason in left.items()}
-                    yield Figures(provider.name, family.name, level, len(timed), *figures, left=why)
+        found: dict[tuple[str, str], list[_Day]] = {}
+        left: dict[tuple[str, str], dict[int, str]] = {}
+        for day in range(days if any(family.gaps for family in chosen) else 1):
+            base_s = 0.0
+            with world({"normalize": {"level": level, "hold_out": 0}}) as running:
+                for provider in providers:
+                    for family in chosen:
+                        if (day and not family.gaps) or (family.name == "own marks" and provider.wire != "anthropic"):
+                            continue
+                        name, timed = (provider.name, family.name), _traffic(family, sessions, day)
+                        one = _day(running, provider, family, timed, base_s, left.setdefault(name, {}))
+                        base_s += timed[-1].at_s + _PAUSE_S
+                        found.setdefault(name, []).append(one)
+        for provider in providers:
+            for family in chosen:
+                if (provider.name, family.name) in found:
+                    told = left[provider.name, family.name].items()
+                    why = {sessions[number % len(sessions)].id: reason for number, reason in told}
+                    yield _figures(provider, family, found[provider.name, family.name], why)
+
+
+def _traffic(family: Family, sessions: Sequence[Session], day: int) -> list[Timed]:
+    return traffic(family, sessions, _ONE_SHOT_ROUNDS if family.name == "one-shot" else 1, day)
+
+
+def _day(
+    running: World, provider: Provider, family: Family, timed: Sequence[Timed], base_s: float, left: dict[int, str]
+) -> _Day:
+    """Sent, and what the others would have made of it."""
+    prices = prices_of(provider)
+    running.providers.forget()
+    cost = through(running, provider, timed, prices, family, base_s, left)
+    timed = [one for one in timed if one.session not in left]
+    if not timed:
+        raise click.ClickException(f"{provider.name}, {family.name}: no session can be sent: {next(iter(left.values()))}")
+    direct, prompts = untouched(provider, timed, prices, family), _prompts(provider, timed, family)
+    best, least = oracle(provider, prices, prompts, [one.session for one in timed])
+    return _Day(timed, prompts, direct, cost, min(best, direct), least)
+
+
+def _figures(provider: Provider, family: Family, days: Sequence[_Day], left: Mapping[str, str]) -> Figures:
+    aside: tuple[float | None, float | None, float | None] = (None, None, None)
+    if provider.lives:
+        sessions = [[one.session for one in day.timed] for day in days]
+        aside = foreseeable(provider, prices_of(provider), [day.prompts for day in days], sessions)
+    return Figures(
+        provider.name, family.name, family.level, len(days[0].timed), sum(day.untouched for day in days),
+        sum(day.tollway for day in days), sum(day.oracle for day in days), *aside, sum(day.bound for day in days),
+        days=[day.saving for day in days] if len(days) > 1 else (), left=left,
+    )  # fmt: skip
 
 
 def _show(found: Sequence[Figures]) -> None:
@@ -252,6 +278,8 @@ def _show(found: Sequence[Figures]) -> None:
     for one in found:
         known = one.saving, one.foreseeable, one.foreseeable_from_others
         told = ["-" if share is None else f"{share:.1%}" for share in known]
+        each = [share for share in one.days if share is not None]
+        told[0] += f" ({min(each):.0%} to {max(each):.0%})" if each else ""
         ratios = f"{one.to_untouched:.3f}", f"{one.to_oracle:.3f}"
         table.add_row(one.provider, one.family, one.level, str(one.requests), *ratios, *told, one.missed)
     Console(width=max(Console().width, 130)).print(table)
@@ -271,11 +299,12 @@ def _chosen(known: Mapping[str, Any], names: Sequence[str], what: str) -> list[A
 @click.option("--family", "family_names", multiple=True, help="kind of traffic; default: all")
 @click.option("--traces", type=click.Path(exists=True, file_okay=False, path_type=Path), help="folder with the arrival traces; "
               "default: the sessions' own")  # fmt: skip
+@click.option("--days", default=5, show_default=True, type=click.IntRange(1, 100), help="of each family with pauses")
 @click.option("--only", type=click.Choice(["sessions", "traces"]), help="default: both")
 @click.option("--json", "as_json", is_flag=True)
 def main(
-    file: Path, provider_names: tuple[str, ...], family_names: tuple[str, ...], traces: Path | None, only: str | None,
-    as_json: bool,
+    file: Path, provider_names: tuple[str, ...], family_names: tuple[str, ...], traces: Path | None, days: int,
+    only: str | None, as_json: bool,
 ) -> None:
     """What the input of agent sessions costs through Tollway."""
     providers = _chosen(PROVIDERS, provider_names, "provider")
@@ -287,7 +316,7 @@ def main(
         if only != "traces":
             task = progress.add_task("sessions", total=sum(
                 family.name != "own marks" or each.wire == "anthropic" for each in providers for family in families))
-            for figures in measure(sessions, providers, families):
+            for figures in measure(sessions, providers, families, days):
                 found.append(figures)
                 progress.advance(task)
                 for name, why in figures.left.items():
@@ -301,6 +330,7 @@ def main(
     if as_json:
         rows = [{**asdict(one), "to_untouched": one.to_untouched, "to_oracle": one.to_oracle, "saving": one.saving,
                  "foreseeable": one.foreseeable, "foreseeable_from_others": one.foreseeable_from_others,
+                 "foreseeable_rules_aside": one.foreseeable_rules_aside,
                  "missed": one.missed} for one in found]  # fmt: skip
         click.echo(json.dumps({"sessions": rows, "traces": [one.as_row() for one in regrets]}, indent=1))
         return

@@ -22,8 +22,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import prefix_informed
+from benchmarks.prefix_chances import cut
 from benchmarks.prefix_clairvoyant import Marked, by_marks
-from benchmarks.prefix_informed import informed
 from benchmarks.prefix_oracle import Prices, bound, cost_of
 from benchmarks.providers.marked import MarkedCache, MarkRules, Used
 from benchmarks.providers.prompt import Block, Prompt
@@ -65,6 +66,7 @@ class Regret:
     bound: float
     oracle: float
     informed: float
+    rules_aside: float
     planned: float
     always_5m: float
     always_1h: float
@@ -131,12 +133,15 @@ def regret(trace: Trace) -> Regret:
     prompts = [(call.at_s, _prompt(call, {})) for call in trace.calls]
     short, long = _fixed(trace.calls, "5m"), _fixed(trace.calls, "1h")
     never = float(sum(prompt.tokens for _, prompt in prompts))
+    found = cut(prompts, _PRICES.minimum, by_marks=True)
+    known = prefix_informed.by_all([found], _PRICES)
     return Regret(
         trace=trace.name,
         calls=len(trace.calls),
         bound=bound(prompts, _PRICES),
         oracle=min(by_marks(prompts, _PRICES, Marked(MarkRules(ttls=_LIVES)), _BEGINS_S), short, long, never),
-        informed=informed(prompts, _PRICES),
+        informed=prefix_informed.by_marks(prompts, found, _PRICES, Marked(MarkRules(ttls=_LIVES)), known, _BEGINS_S),
+        rules_aside=prefix_informed.informed(prompts, _PRICES, known=known(0)),
         planned=_planned(trace.calls),
         always_5m=short,
         always_1h=long,
@@ -216,10 +221,10 @@ def _marks(body: dict[str, Any]) -> dict[int, str]:
 
 
 def show(regrets: Sequence[Regret]) -> None:
-    table = Table("trace", "calls", "planner over oracle", "all chances known", "always 5m", "always 1h", "never",
-                  "planner over all chances known", "beats fixed plans")  # fmt: skip
+    table = Table("trace", "calls", "planner over oracle", "all chances known", "rules aside", "always 5m", "always 1h",
+                  "never", "planner over all chances known", "beats fixed plans")  # fmt: skip
     for one in regrets:
-        plans = (one.planned, one.informed, one.always_5m, one.always_1h, one.never)
+        plans = (one.planned, one.informed, one.rules_aside, one.always_5m, one.always_1h, one.never)
         over = [f"{cost / one.oracle - 1:+.1%}" for cost in plans]
         best = one.planned <= min(one.always_5m, one.always_1h, one.never) * 1.001
         table.add_row(one.trace, str(one.calls), *over, f"{one.over_informed:+.1%}", "yes" if best else "no")

@@ -1,7 +1,7 @@
 """Timed requests made of recorded agent sessions: plain, and with each way in which apps spoil their own prefixes.
 
 A family is one app's traffic: sessions begin one after another and overlap, turns follow each other after some seconds (or,
-in the families with gaps, after up to two hours). All randomness comes from a fixed seed, so two runs are the same.
+in the families with gaps, after up to two hours). All randomness comes from fixed seeds, so two runs are the same.
 """
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def traffic(family: Family, sessions: Sequence[Session], rounds: int = 1) -> list[Timed]:
-    """The family's requests in order of time."""
-    rng = random.Random(f"{_SEED}{family.name}")
+def traffic(family: Family, sessions: Sequence[Session], rounds: int = 1, day: int = 0) -> list[Timed]:
+    """The family's requests in order of time; on another day the same happens by other chances."""
+    rng = random.Random(f"{_SEED}{f'-{day}-' if day else ''}{family.name}")
     timed: list[Timed] = []
     for number, session in enumerate(list(sessions) * rounds):
         at_s = number * _BETWEEN_SESSIONS_S * (rng.uniform(2, 20) if family.gaps else 1)

@@ -6,8 +6,8 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,12 @@ class Clock:
 
     def __init__(self) -> None:
         self._real, self._real_ns = time.time, time.time_ns
-        self._start_s = time.time()
+        self.start_s = time.time()
         self._ahead_ns = 0
 
     def set(self, at_s: float) -> None:
         """It is `at_s` after the start now; it goes on from there."""
-        self._ahead_ns = int((self._start_s + at_s) * 1e9) - self._real_ns()
+        self._ahead_ns = int((self.start_s + at_s) * 1e9) - self._real_ns()
 
     def now_ns(self) -> int:
         return self._real_ns() + self._ahead_ns
@@ -64,6 +64,8 @@ class World:
 
     def __init__(self, clock: Clock, providers: Providers, url: str, key: str, folder: Path) -> None:
         self.clock, self.providers, self.url, self.key, self.folder = clock, providers, url, key, folder
+        self.inside: Callable[[Callable[[app.Gateway], Coroutine[Any, Any, Any]]], Future[Any]]
+        """Has something done on the gateway's own loop."""
         self._http = httpx.Client(trust_env=False, verify=False, timeout=60)
         self._pool = ThreadPoolExecutor(16)
 
@@ -93,15 +95,23 @@ class World:
 
 
 @contextmanager
-def world(policy: Mapping[str, Any] | None = None) -> Iterator[World]:
-    """A fresh gateway that knows nothing; one backend for each simulated provider, models by the provider's name."""
-    with tempfile.TemporaryDirectory() as name, Clock() as clock, Providers(clock.now_s) as providers:
+def world(policy: Mapping[str, Any] | None = None, **fields: Any) -> Iterator[World]:
+    """A fresh gateway that knows nothing; one backend for each simulated provider, models by the provider's name. `fields`: its
+    other settings."""
+    with Clock() as clock, Providers(clock.now_s) as providers, gateway(clock, providers, policy, **fields) as made:
+        yield made
+
+
+@contextmanager
+def gateway(clock: Clock, providers: Providers, policy: Mapping[str, Any] | None = None, **fields: Any) -> Iterator[World]:
+    """One gateway in a world that is there."""
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "teams").mkdir()
         team = {"team": "bench", **_TEAM, **(policy or {})}
         (folder / "teams" / "bench.yaml").write_text(json.dumps(team))
         (folder / "tollway.yaml").write_text(json.dumps({
-            "backends": {each: _backend(each, providers) for each in PROVIDERS}, "policies": "teams", "data": "data",
+            "backends": {each: _backend(each, providers) for each in PROVIDERS}, "policies": "teams", "data": "data", **fields,
         }))  # fmt: skip
         asgi = app.build(settings.load(folder / "tollway.yaml"), demo_team="bench")
         uvicorn = server(asgi, drain_s=1)
@@ -118,6 +128,7 @@ def world(policy: Mapping[str, Any] | None = None) -> Iterator[World]:
             time.sleep(0.02)
         key = (folder / "data" / "keys" / "demo").read_text().strip()
         made = World(clock, providers, f"http://127.0.0.1:{sock.getsockname()[1]}", key, folder)
+        made.inside = lambda work: asyncio.run_coroutine_threadsafe(work(asgi), loop)
         try:
             yield made
         finally:

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from gateway.core.usage import TokenUsage
 from gateway.metering import prices
+from gateway.metering.prices import Offer
 from gateway.planner.heads import Head, Heads, Rent, Stored
 from gateway.storing import LIFE_S, RENEW_S, TIER
 
@@ -43,10 +44,9 @@ class Result:
 def rent_of(model: str) -> Rent:
     """As the price book has it today."""
     book, now_us = prices.load(), time.time_ns() // 1_000
-    rates = book.rates("google", model, None, now_us)
-    hour = book.price(
-        "google", model, TokenUsage(uncached=0, output=0, other={"stored_token_hours": 1_000_000}), tier=TIER, at_us=now_us
-    ).cost_nanos
+    rates = book.rates(Offer("google", model), now_us)
+    an_hour = TokenUsage(uncached=0, output=0, other={"stored_token_hours": 1_000_000})
+    hour = book.price(Offer("google", model, TIER), an_hour, now_us).cost_nanos
     assert rates is not None
     assert rates.uncached is not None
     assert rates.cached is not None

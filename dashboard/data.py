@@ -41,6 +41,7 @@ from gateway.ledger.reports import (
     micros,
 )
 from gateway.ledger.savings import Saving
+from gateway.ledger.warmed import Warmed
 
 __all__ = [
     "ADVICE",
@@ -91,6 +92,7 @@ __all__ = [
     "values",
     "verify",
     "waits",
+    "warmed",
 ]  # fmt: skip
 
 KEEP_S = 4
@@ -215,6 +217,16 @@ def _savings(url: str, part: Slice) -> list[Saving]:
 def savings(part: Slice) -> list[Saving]:
     """What each lever saves against the conversations held out from it, in the slice's last two days."""
     return _savings(database_url(), last_days(part))
+
+
+@st.cache_data(ttl=60, max_entries=32, show_spinner=False)
+def _warmed(url: str, part: Slice) -> list[Warmed]:
+    return _reports(url).warmed(part)
+
+
+def warmed(part: Slice) -> list[Warmed]:
+    """The gateway's own calls that keep prompts stored or write them ahead, in the slice's last two days."""
+    return _warmed(database_url(), last_days(part))
 
 
 def dearest(name: str, part: Slice, most: int) -> list[Row]:

@@ -31,7 +31,7 @@ from gateway.idempotency import Idempotency
 from gateway.lanes.trial import Trials
 from gateway.ledger import reports
 from gateway.metering.price_files import PriceFiles
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.metering.rows import PriceFileError
 from gateway.metrics import Metrics
 from gateway.missed import Misses
@@ -42,10 +42,11 @@ from gateway.planner.cohorts import Others
 from gateway.prefix.history import History
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
+from gateway.prewarming import PreWarmer
 from gateway.progress import ProgressNotes
 from gateway.redis_cohorts import RedisCohorts
 from gateway.services import Services
-from gateway.settings import Settings
+from gateway.settings import SHIPPED_POLICIES, Settings, served
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, redis_link, remembered_keys, schema_there, stores_of_house
 from gateway.storing import Storing
@@ -58,8 +59,10 @@ from gateway.workers.cohorts import FarCohorts
 from gateway.workers.far import HouseExchange, Seat, Worker
 from router_policies import waiting
 from router_policies.files import PolicyStore
+from router_policies.rules import Policy
 from router_policies.sensitivity import Learnt
 from router_policies.types import Rates
+from router_policies.unserved import unserved
 
 if TYPE_CHECKING:
     from gateway.batches import Queue
@@ -87,6 +90,7 @@ class Gateway:
         """From now on `/readyz` says no and every answer ends its connection; calls are still taken."""
         if self.services is not None and self.front is not None:
             self.services.draining = self.front.draining = True
+            self.services.warmer.serve = self.services.pre_warmer.serve = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and self.front is not None and takes(scope["path"], self._settings.passthrough):
@@ -120,7 +124,7 @@ class Gateway:
     def _open(self, services: Services) -> None:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
-        services.warmer.serve = pipeline.serve
+        services.warmer.serve = services.pre_warmer.serve = pipeline.serve
         passage = Passage(services, holds).serve
         if self._settings.queue is not None:
             from gateway.batches import Queue  # only where there is one
@@ -199,7 +203,11 @@ async def _made(
     remembered = None if settings.database_url.startswith("sqlite") else remembered_keys(settings)
     book = prices.book
     fleet, index = Fleet(settings, _rates_of(book)), PrefixIndex(settings.prefix_index_mb << 20)
-    kv = KvWatch(index)
+    kv, planner = KvWatch(index), Planner(caching.rates_of(book))
+
+    def policy_of(team: str) -> Policy:
+        return policies.current.for_team(team)
+
     return Services(
         settings=settings,
         keys=stores.ring,
@@ -223,10 +231,11 @@ async def _made(
         reports=reports.connect(settings.database_url),
         metrics=Metrics(),
         salt=pepper,
-        planner=Planner(caching.rates_of(book)),
+        planner=planner,
         index=index,
         kv=kv,
-        warmer=Warmer(lambda team: policies.current.for_team(team)),
+        warmer=Warmer(policy_of),
+        pre_warmer=PreWarmer(planner, policy_of),
         misses=Misses(History(settings.explain_mb << 20)),
         learnt=_learnt(settings.data),
         trials=Trials(settings.data / "rolled_back.json"),
@@ -240,7 +249,8 @@ async def _start(services: Services, stores: Stores, running: AsyncExitStack, se
     running.callback(services.reports.close)
     running.push_async_callback(asyncio.to_thread, services.misses.close)
     running.push_async_callback(services.upstream.aclose)
-    for job in (services.stored, services.progress, services.watch, services.live, services.warmer, Storing(services)):
+    warming = services.warmer, services.pre_warmer, Storing(services)
+    for job in (services.stored, services.progress, services.watch, services.live, *warming):
         job.start()
         running.push_async_callback(job.close)
     status = StatusJob(services, stores.status)
@@ -280,18 +290,29 @@ def _sharing(services: Services, worker: Worker | None) -> Iterator[Sharing]:
 
 
 async def _reload(services: Services) -> None:
+    await _look_at_names(services.settings)
     while True:
         await asyncio.sleep(_RELOAD_S)
-        await _reload_policies(services.policies)
+        await _reload_policies(services)
         await _reload_prices(services)
 
 
-async def _reload_policies(policies: PolicyStore) -> None:
+async def _reload_policies(services: Services) -> None:
+    policies = services.policies
     problems = await asyncio.to_thread(policies.reload_if_changed)
     if problems:
         _log.error("policy files not loaded, the last good ones stay in force:\n%s", "\n".join(map(str, problems)))
     elif problems is not None:
         _log.info("policy files loaded, version %s", policies.current.version)
+        await _look_at_names(services.settings)
+
+
+async def _look_at_names(config: Settings) -> None:
+    """Names in policies that no backend has may be slips. The shipped examples are for nobody's backends in particular."""
+    if config.policies == SHIPPED_POLICIES:
+        return
+    for problem in await asyncio.to_thread(unserved, config.policies, served(config)):
+        _log.warning("%s", problem)
 
 
 async def _reload_prices(services: Services) -> None:
@@ -321,7 +342,7 @@ def _learnt(data: Path) -> Learnt | None:
 
 def _rates_of(book: PriceBook) -> Callable[[str, str, str | None], Rates]:
     def rates_of(provider: str, model: str, tier: str | None) -> Rates:
-        found = book.rates(provider, model, tier, time.time_ns() // 1_000)
+        found = book.rates(Offer(provider, model, tier), time.time_ns() // 1_000)
         return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
 
     return rates_of

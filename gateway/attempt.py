@@ -213,8 +213,8 @@ class Attempt(msgspec.Struct, kw_only=True):
                 refusal.code = "backend_credentials"
                 raise await self._next("failed", refusal)
             raise await self._next("failed", UpstreamError(f"the model backend answered {status}"), (status, shown, headers))
-        await self._settle("failed", f"the backend answered {status}")
-        await client.respond(status, headers, shown)
+        told = await self._settle("failed", f"the backend answered {status}")
+        await client.respond(status, [*headers, *told], shown)
 
     async def _whole(self, response: Answer, client: Client) -> None:
         try:
@@ -348,8 +348,10 @@ class Attempt(msgspec.Struct, kw_only=True):
     async def _next(
         self, status: Status, error: GatewayError, answer: tuple[int, bytes, Sequence[tuple[bytes, bytes]]] | None = None
     ) -> TryNext:
-        await self._settle(status, str(error))
+        told = await self._settle(status, str(error))
         again = answer is not None or isinstance(error, Unreachable)
+        if answer is not None:
+            answer = (answer[0], answer[1], [*answer[2], *told])
         return TryNext(error, answer, again=again, retry_after_s=self.outcome.retry_after_s)
 
 

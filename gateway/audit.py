@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.core import clock
 from gateway.ledger.tables import AUDIT
 
 Facts = Mapping[str, Any]
@@ -25,4 +25,4 @@ async def write(
 async def note(connection: AsyncConnection, actor: str, action: str, target: str, detail: Facts) -> None:
     """One row about something that has no before and after."""
     row = {"actor": actor, "action": action, "target": target, "detail": dict(detail)}
-    await connection.execute(insert(AUDIT).values(id=secrets.token_hex(12), at_us=time.time_ns() // 1_000, **row))
+    await connection.execute(insert(AUDIT).values(id=secrets.token_hex(12), at_us=clock.now_us(), **row))

@@ -5,7 +5,6 @@ the attempt is opened, as it would be booked if the process died then; settling 
 """
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,16 +16,18 @@ from gateway.attempt import Outcome
 from gateway.backends.fields import receipt
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
+from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.entry import Entry
 from gateway.core.errors import NotBooked, Overloaded
 from gateway.core.money import usd
-from gateway.core.part import Part
+from gateway.core.part import NOTHING, Attached, Part
 from gateway.core.usage import TokenUsage
 from gateway.lanes.traffic import place_of
 from gateway.lanes.trial import missed as missed_deadline
 from gateway.ledger.journal import JournalError
 from gateway.metering import meter
+from gateway.metering.prices import Offer
 from gateway.metering.served import tier_of, with_lifetimes
 from gateway.missed import LEAST_TOKENS, Answered
 from gateway.normalize import Change
@@ -34,6 +35,8 @@ from gateway.planner import Planned
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.stretch import Stretch, renew
+from gateway.warming import Where
+from router_policies.scorers.expected_wait import prefill_s
 from router_policies.types import Decision, Ranked, Rates
 
 _STORING = "openai_responses"
@@ -64,6 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate, before anything was counted."""
     cached: Mapping[str, int]
     """Lane -> tokens of this prompt that its cache should hold."""
+    attached: Attached = NOTHING
     parts: Sequence[Part] = ()
     """The prompt's parts in rendered order; the chain is over them."""
     output_cap: int | None = None
@@ -197,10 +201,9 @@ class Booking(msgspec.Struct, kw_only=True):
         tier = tier_of(target.provider, tier, self.sent)
         status, cost, uncached_cost, rows = outcome.status, 0, 0, ()
         if tokens.known:
-            priced = self.via.prices.price(
-                target.provider, observed.served_model or self.ranked.upstream_model, tokens, tier=tier,
-                at_us=self.plan.call.at_us, region=observed.region or target.region, batch=target.batch,
-            )  # fmt: skip
+            model = observed.served_model or self.ranked.upstream_model
+            offer = Offer(target.provider, model, tier, observed.region or target.region, target.batch)
+            priced = self.via.prices.price(offer, tokens, self.plan.call.at_us)
             cost, uncached_cost, rows = priced.cost_nanos, priced.uncached_cost_nanos, priced.rows  # type: ignore[assignment]
             if cost is None and status == "ok":
                 status = "unpriced"
@@ -253,7 +256,7 @@ class Booking(msgspec.Struct, kw_only=True):
             via.trials.saw(policies, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
         told = entry.tokens_from == "provider" and outcome.http_status == 200
         if told and (prompt_tokens >= LEAST_TOKENS or target.cache_salt or self.planned is not None):
-            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), time.time_ns() // 1_000
+            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), clock.now_us()
             answer = None
             if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
                 answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
@@ -265,7 +268,7 @@ class Booking(msgspec.Struct, kw_only=True):
                 via.kv.learnt(entry.team, target.pool, chain, self.plan.call.body)
             via.misses.remember(
                 Answered(
-                    id=entry.id, at_us=entry.at_us, team=entry.team, chain=chain, model=entry.upstream_model,
+                    id=entry.id, at_us=entry.at_us, domain=entry.team, chain=chain, model=entry.upstream_model,
                     body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
                     read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
                 )
@@ -279,9 +282,14 @@ class Booking(msgspec.Struct, kw_only=True):
                     self.ranked.upstream_model, tokens.cache_read,
                 )  # fmt: skip
             if self.planned is not None and self.planned.warm is not None:
-                via.warmer.note(self.plan.call, chain.session, target.backend, self.planned)
+                via.warmer.note(self.plan.call, chain.session, Where(target.backend, target.lane), self.planned)
+            if self.planned is not None and self.planned.beginning is not None:
+                via.pre_warmer.note(
+                    self.plan.call, Where(target.backend, target.lane), self.planned,
+                    prefill_s(self.ranked.lane, self.planned.beginning.tokens), self.plan.decision.klass.value_usd_per_s,
+                )  # fmt: skip
         if target.dialect == _STORING and outcome.observed.response_id:
-            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend)
+            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend, prompt_tokens + (tokens.output or 0))
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
 
 
@@ -295,15 +303,14 @@ def _ttl_s(target: Target) -> float:
 
 
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
-    """`x-tollway-cost-usd` and `x-tollway-tokens`."""
+    """`x-tollway-cost-usd` and `x-tollway-tokens`: always its four classes; what was not reported counts as none there. Neither
+    where nothing is known yet."""
     tokens, cost = entry.tokens, usd(entry.cost_nanos)
-    uncached, read, output = tokens.uncached, tokens.cache_read, tokens.output
-    written = tokens.written if tokens.cache_write else 0
-    if uncached is not None and read is not None and output is not None:
-        told = b"uncached=%d,cached=%d,written=%d,output=%d" % (uncached, read, written, output)
-    else:
-        each = (b"uncached", uncached), (b"cached", read), (b"written", written), (b"output", output)
-        told = b",".join([b"%b=%d" % (name, count) for name, count in each if count is not None])
+    if cost is None and not tokens.known:
+        return []
+    told = b"uncached=%d,cached=%d,written=%d,output=%d" % (
+        tokens.uncached or 0, tokens.cache_read or 0, tokens.written if tokens.cache_write else 0, tokens.output or 0
+    )  # fmt: skip
     if cost is None:
         return [(b"x-tollway-tokens", told)]
     return [(b"x-tollway-tokens", told), (b"x-tollway-cost-usd", cost.encode("ascii"))]

@@ -14,7 +14,7 @@ from gateway.core.call import Call
 from gateway.core.part import Part
 from gateway.core.usage import TokenUsage
 from gateway.dialects.splice import Spans
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.normalize import subscription
 from gateway.objects import with_object
 from gateway.planner import Asker, Backend, Page, Planned, Planner, RatesOf, rules_of
@@ -23,15 +23,17 @@ from gateway.prefix.chain import Chain, chain
 from router_policies.rules import Policy
 
 _OPTIONS = "prompt_cache_options"
-KEEP_WARM = "keep_warm"
-"""Client of the calls that only keep a prefix from expiring."""
+KEEP_WARM, PRE_WARM = "keep_warm", "pre_warm"
+"""Clients of the calls that only keep a prefix from expiring, or write a prompt's beginning ahead of those that have it."""
+LIFETIME = "lifetime"
+"""Tag of the latter: for how long."""
 
 
 def rates_of(book: PriceBook) -> RatesOf:
     """The price row in force now, base band."""
 
     def found(provider: str, model: str, tier: str | None) -> dict[str, int] | None:
-        bands = book.bands(provider, model, None if tier == "auto" else tier, time.time_ns() // 1_000)
+        bands = book.bands(Offer(provider, model, None if tier == "auto" else tier), time.time_ns() // 1_000)
         return dict(bands[0].rates) if bands else None
 
     return found
@@ -55,7 +57,7 @@ def plan(
     body, spans = call.body, call.sketch.spans
     if target.dialect != call.dialect:
         body = render()
-        sketch = dialects.read(target.dialect, body)
+        sketch = dialects.read(target.dialect, body, team)
         spans, parts = sketch.spans, sketch.parts
         links = chain(team, model, parts, session)
     page = Page(
@@ -64,6 +66,8 @@ def plan(
     )  # fmt: skip
     tier = target.set_fields.get("service_tier") or target.priced_as
     backend = Backend(target.provider, model, tier, target.pool)
+    if call.client == PRE_WARM:
+        return planner.ahead(page, backend, call.tags.get(LIFETIME, ""))
     planned = planner.plan(page, Asker(team, call.client), backend, call.at_us, first=first and not quiet(call))
     if planned is None:
         return None
@@ -72,7 +76,11 @@ def plan(
     if cache.store_usd_per_day and rules.objects and call.dialect == target.dialect and not quiet(call):
         planned = with_object(planner, planned, page, planner.head(page, backend), call.at_us)
     warm = planned.warm if cache.keep_warm_usd_per_day else None
-    return replace(planned, receipts=[*arms, *planned.receipts], warm=warm) if arms or warm is not planned.warm else planned
+    beginning = planned.beginning if cache.pre_warm_usd_per_day else None
+    if not arms and warm is planned.warm and beginning is None is planned.beginning:
+        return planned
+    receipts = [*arms, *planned.receipts]
+    return replace(planned, receipts=receipts, warm=warm, beginning=beginning, page=page if beginning else None)
 
 
 def _asking(planner: Planner, planned: Planned, target: Target, spans: Spans, session: str) -> Planned:
@@ -101,8 +109,8 @@ def _says_why(target: Target, rules: CacheRules) -> bool:
 
 
 def quiet(call: Call) -> bool:
-    """Whether a call only keeps a prefix warm: nothing is learnt from it about when prefixes are asked for."""
-    return call.client == KEEP_WARM
+    """Whether a call is one of the gateway's own: nothing is learnt from it about when prefixes are asked for."""
+    return call.client in (KEEP_WARM, PRE_WARM)
 
 
 def learn(planner: Planner, planned: Planned | None, tokens: TokenUsage, at_us: int) -> None:

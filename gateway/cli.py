@@ -1,9 +1,11 @@
 """The `tollway` command: one small function per command, the work is done elsewhere, and loaded when it is asked for."""
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import IO, Any
 
 import click
 
@@ -26,10 +28,33 @@ _ELSEWHERE: Mapping[str, str] = {
     "audit": "gateway.commands.users:audit",
 }
 """Command -> module and name: none loads what only others need."""
+_JSON = "tollway.json"
+
+
+class _Told(click.ClickException):
+    """The same error, which shows itself as JSON."""
+
+    def __init__(self, error: click.ClickException) -> None:
+        super().__init__(error.format_message())
+        self.exit_code = error.exit_code  # type: ignore[misc]  # a class variable in click, read of the instance
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        told = {"error": {"message": self.message, "exit": self.exit_code}}
+        click.echo(json.dumps(told, ensure_ascii=False), file=file, err=file is None)
 
 
 class Commands(click.Group):
-    """The commands of this file, and those of `_ELSEWHERE`."""
+    """The commands of this file, and those of `_ELSEWHERE`. What goes wrong under `--json` is JSON too, on standard error."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_JSON] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            raise (_Told(error) if ctx.meta[_JSON] else error) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_ELSEWHERE])

@@ -21,8 +21,8 @@ from gateway.relay import Client
 from gateway.services import Services
 
 API, PATH = "count_tokens", "/v1/messages/count_tokens"
-_ELSEWHERE = frozenset({401, 403, 404, 405, 429, 501, 503, 529})
-"""What a backend may answer that leaves the client with our estimate."""
+_ELSEWHERE = frozenset({401, 403, 404, 405, 408, 429})
+"""What a backend may answer that leaves the client with our estimate, beside its own faults."""
 
 
 class Counting:
@@ -39,7 +39,7 @@ class Counting:
         target = self._via.fleet.road(ranked.lane.key, call.dialect)
         if API in target.apis and await self._asked(plan.call, target, ranked.upstream_model, client):
             return
-        tokens = await asyncio.to_thread(_estimate, plan.call, ranked.upstream_model)
+        tokens = await asyncio.to_thread(_estimate, plan.call, ranked.upstream_model) + estimate.usual_beside(plan.attached)
         headers = [(b"content-type", b"application/json"), (b"x-tollway-estimate", b"true")]
         await client.respond(200, headers, orjson.dumps({"input_tokens": tokens}))
 
@@ -64,10 +64,20 @@ class Counting:
             return True
         finally:
             client.on_gone(None)
-        if response.status in _ELSEWHERE or 300 <= response.status < 400:
+        status = response.status
+        if status in _ELSEWHERE or 300 <= status < 400 or status >= 500 or (status < 300 and not _counted(answer)):
             return False
         await client.respond(response.status, incoming(response), answer)
         return True
+
+
+def _counted(answer: bytes) -> bool:
+    """Whether this is a count."""
+    try:
+        document = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(document, dict) and type(document.get("input_tokens")) is int
 
 
 def _estimate(call: Call, model: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 HEADER = "x-stainless-read-timeout"
 LEAST_S = 0.2
-"""No attempt is begun with less left."""
+"""No attempt is begun with less left, or with less than half of what the call was allowed where that is shorter."""
 _BEFORE_CLIENT_S = 0.5
 
 
@@ -22,6 +22,11 @@ def allowed_s(headers: Mapping[str, str], class_ms: float | None, asked_ms: floa
         if seconds is not None:
             found.append(max(seconds - _BEFORE_CLIENT_S, seconds / 2))
     return min(found) if found else None
+
+
+def too_late(now_s: float, came_s: float, deadline_s: float) -> bool:
+    """Whether no attempt is begun any more; all on the monotonic clock."""
+    return deadline_s - now_s < min(LEAST_S, (deadline_s - came_s) / 2)
 
 
 def _seconds(text: str) -> float | None:

@@ -49,6 +49,30 @@ async def together(
             others.end(number)
 
 
+@asynccontextmanager
+async def claimed(planner: Planner, name: int) -> AsyncIterator[Callable[[], None] | None]:
+    """The right to be the only one of all processes that writes that prefix, for as long as it lasts; None: somebody is writing
+    it, or has just written it. Gives what to call when it can be read."""
+    others, number = planner.others, next(_numbers)
+    if planner.cohorts.writer(name) is not None:
+        yield None
+        return
+    own = planner.cohorts.lead([name])
+
+    def begun() -> None:
+        planner.cohorts.begun(own)
+        if others is not None:
+            others.begun(number)
+
+    try:
+        elsewhere = others is not None and (await others.join(number, [(name, 0.0)])).at >= 0
+        yield None if elsewhere else begun
+    finally:
+        planner.cohorts.end(own)
+        if others is not None:
+            others.end(number)
+
+
 def _most_s(klass: Klass, most_wait_ms: float, deadline: float | None) -> float:
     """The longest wait that a call's class and deadline bear, whatever it saves."""
     bounds = [most_wait_ms / 1e3]

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
 
 from gateway.access.keys import KeyRecord, KeyRing, key_id, mint
+from gateway.core import clock
 from gateway.key_table import KeyTable
 from gateway.settings import Settings
 
@@ -33,7 +33,7 @@ async def _ensure(table: KeyTable, ring: KeyRing, key: str, *, team: str, role: 
         if there.digest != ring.digest(key):
             raise ValueError(f"the {name} is not the one in the database: replicas that share it need one `key_pepper`")
         return
-    now_us = time.time_ns() // 1_000
+    now_us = clock.now_us()
     record = KeyRecord(id=known, team=team, digest=ring.digest(key), name=name, role=role, created_us=now_us)
     try:
         ring.put(await table.insert(record, actor="start"))

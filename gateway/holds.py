@@ -10,8 +10,9 @@ from gateway.budgets import Budgets, Gate, Hold, Refused
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden
 from gateway.core.money import nanos_from_picos
+from gateway.core.part import NOTHING, Attached
 from gateway.metering import estimate
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.stands import Stands
 from gateway.stretch import LIVE_US, STEP_TOKENS, Stretch
 from router_policies.rules import Policy
@@ -21,7 +22,6 @@ _AFTER_S = 30.0
 """How long a hold stands after its call should be over."""
 _LEAST_OUTPUT = 64
 """A budget that pays for less than this is as good as spent."""
-_BYTES_PER_TOKEN = 4
 _MOST_CHOICES = 1_000
 _NO_OUTPUT_NAMED = 1_024
 """Output tokens that a rate limit reckons with until it is known better, where a call names no limit of its own."""
@@ -36,6 +36,20 @@ class Held(NamedTuple):
     """Where it is to be raised as the stream goes on."""
 
 
+class Asked(NamedTuple):
+    """One attempt that wants a hold: `body_bytes` are sent to the `target` for it. `first`: of the call's attempts; the others
+    are no requests of the client. `deadline`: of the call, monotonic."""
+
+    id: str
+    call: Call
+    ranked: Ranked
+    target: Target
+    body_bytes: int
+    attached: Attached = NOTHING
+    first: bool = True
+    deadline: float | None = None
+
+
 class Holds:
     """Takes holds for attempts."""
 
@@ -43,33 +57,23 @@ class Holds:
         self._budgets = budgets
         self._prices = prices
         self._stands = Stands()
-        self._candidates: dict[tuple[str, str], estimate.Candidate] = {}
+        self._offers: dict[tuple[str, str], Offer] = {}
 
-    async def take(
-        self, call: Call, policy: Policy, ranked: Ranked, target: Target, attempt_id: str, body_bytes: int, *,
-        first: bool = True, deadline: float | None = None,
-    ) -> Held:  # fmt: skip
-        """Reserves the worst case in every budget that applies. Raises `BudgetExceeded`, `RateLimited`, `Overloaded`.
-
-        `first`: of the call's attempts; the others are no requests of the client. `deadline`: of the call, monotonic.
-        """
-        ttl_us = _ttl_us(call, target, deadline)
-        accounts = self._stands.accounts(policy, call, ranked.model)
+    async def take(self, policy: Policy, asked: Asked) -> Held:
+        """Reserves the worst case in every budget that applies. Raises `BudgetExceeded`, `RateLimited`, `Overloaded`."""
+        call, model, ttl_us = asked.call, asked.ranked.model, _ttl_us(asked)
+        accounts = self._stands.accounts(policy, call, model)
         gates: tuple[Gate, ...] = ()
         if policy.limits.rates:
-            gates = self._stands.gates(policy, call, ranked.model, _tokens(call, body_bytes), first=first)
+            gates = self._stands.gates(policy, call, model, _tokens(asked), first=asked.first)
         if not accounts:
-            return Held(await self._budgets.hold((), 0, attempt_id, ttl_us, gates)) if gates else Held()
-        reach = estimate.Reach(
-            self._candidate(target, ranked.upstream_model),
-            estimate.input_bound(body_bytes, has_tools=call.sketch.has_tools),
-            choices(call),
-        )
+            return Held(await self._budgets.hold((), 0, asked.id, ttl_us, gates)) if gates else Held()
+        reach = self._reach(asked)
         output, most = self._outputs(call, reach)
         amount, limit = self._ceiling_nanos(call, policy, reach, output), None
         while True:
             try:
-                hold = await self._budgets.hold(accounts, amount, attempt_id, ttl_us, gates)
+                hold = await self._budgets.hold(accounts, amount, asked.id, ttl_us, gates)
                 if limit is not None or output == most:
                     return Held(hold, limit)
                 return Held(hold, None, self._stretch(call, policy, reach, hold, output, most))
@@ -85,12 +89,18 @@ class Holds:
         if gates:
             await self._budgets.hold((), 0, attempt_id, int(_AFTER_S * 1e6), gates)
 
-    def _candidate(self, target: Target, model: str) -> estimate.Candidate:
-        """The lane as the price book knows it: lanes and their models are few."""
-        found = self._candidates.get((target.key, model))
+    def _reach(self, asked: Asked) -> estimate.Reach:
+        call, held = asked.call, asked.attached
+        offer = self._offer(asked.target, asked.ranked.upstream_model)
+        bound = estimate.input_bound(offer, asked.body_bytes, held, has_tools=call.sketch.has_tools)
+        return estimate.Reach(offer, bound, choices(call), media=held is not NOTHING)
+
+    def _offer(self, target: Target, model: str) -> Offer:
+        """The lane as the price book knows it, in the tier asked for; lanes and their models are few."""
+        found = self._offers.get((target.key, model))
         if found is None:
             tier = target.set_fields.get("service_tier") or target.priced_as
-            found = self._candidates[target.key, model] = estimate.Candidate(target.provider, model, tier, target.region)
+            found = self._offers[target.key, model] = Offer(target.provider, model, tier, target.region)
         return found
 
     def _outputs(self, call: Call, reach: estimate.Reach) -> tuple[int, int]:
@@ -98,7 +108,7 @@ class Holds:
         most = call.sketch.max_output_tokens
         if most is not None:
             return most, most
-        most = estimate.max_output_of(self._prices, reach.lane)
+        most = estimate.max_output_of(self._prices, reach.offer)
         return (min(STEP_TOKENS, most) if call.sketch.stream else most), most
 
     def _stretch(self, call: Call, policy: Policy, reach: estimate.Reach, hold: Hold, output: int, most: int) -> Stretch:
@@ -121,24 +131,25 @@ class Holds:
             return amount
         if policy.ceiling_usd_per_mtok is None:
             raise Forbidden(
-                f"the price of {reach.lane.model} is not known and team {call.tenant.team} has a budget; "
+                f"the price of {reach.offer.model} is not known and team {call.tenant.team} has a budget; "
                 "the operator can add a price row, or the team's policy a ceiling (unpriced: ceiling)"
             )
         return nanos_from_picos((reach.input_tokens + output * reach.choices) * int(policy.ceiling_usd_per_mtok * 1_000_000))
 
 
-def _ttl_us(call: Call, target: Target, deadline: float | None) -> int:
+def _ttl_us(asked: Asked) -> int:
     """How long the hold stands unless it is renewed, which streams are."""
-    if call.sketch.stream:
+    if asked.call.sketch.stream:
         return LIVE_US
+    target, deadline = asked.target, asked.deadline
     left_s = target.first_byte_timeout_s + target.idle_timeout_s if deadline is None else max(deadline - time.monotonic(), 0.0)
     return int((left_s + _AFTER_S) * 1e6)
 
 
-def _tokens(call: Call, body_bytes: int) -> int:
+def _tokens(asked: Asked) -> int:
     """What a call may use, before anybody counted."""
-    output = call.sketch.max_output_tokens
-    return body_bytes // _BYTES_PER_TOKEN + (_NO_OUTPUT_NAMED if output is None else output)
+    output = asked.call.sketch.max_output_tokens
+    return estimate.usual_input(asked.body_bytes, asked.attached) + (_NO_OUTPUT_NAMED if output is None else output)
 
 
 def choices(call: Call) -> int:

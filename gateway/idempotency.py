@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.errors import AlreadyDone, BadRequest, IdempotencyMismatch, StillRunning
 from gateway.memory_table import MemoryTable, Use
@@ -33,7 +33,7 @@ _log = logging.getLogger("tollway.idempotency")
 class Idempotency:
     """One per process; off the way of a call without the header."""
 
-    def __init__(self, table: MemoryTable, now_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+    def __init__(self, table: MemoryTable, now_us: Callable[[], int] = clock.now_us) -> None:
         self._table, self._now_us = table, now_us
         self._own: OrderedDict[tuple[str, str], tuple[Use, int]] = OrderedDict()
 

@@ -6,16 +6,17 @@ is booked once, however often the answer is fetched, and by whichever process: w
 from __future__ import annotations
 
 import logging
-import time
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.backends.fleet import Target
 from gateway.budgets import Hold
+from gateway.core import clock
 from gateway.core.outcome import Observed
 from gateway.ledger import Entry
 from gateway.memory_table import Kept
+from gateway.metering.prices import Offer
 from gateway.services import Services
 
 _MOST = 10_000
@@ -55,11 +56,9 @@ async def book(via: Services, answer: str | None, seen: Observed, target: Target
         return
     old, hold = waited
     tier, model = seen.served_tier or old.served_tier, seen.served_model or old.upstream_model
-    priced = via.prices.price(
-        old.provider, model, seen.usage, tier=tier, at_us=old.at_us, region=target.region, batch=target.batch
-    )
+    priced = via.prices.price(Offer(old.provider, model, tier, target.region, target.batch), seen.usage, old.at_us)
     entry = replace(
-        old, id=f"{old.id}-late", kind="correction", corrects=old.id, at_us=time.time_ns() // 1_000, served_model=model,
+        old, id=f"{old.id}-late", kind="correction", corrects=old.id, at_us=clock.now_us(), served_model=model,
         served_tier=tier, status="unpriced" if priced.cost_nanos is None else "ok", tokens=seen.usage,
         tokens_from="provider", cost_nanos=priced.cost_nanos, uncached_cost_nanos=priced.uncached_cost_nanos,
         price_rows=priced.rows, reason="usage of an answer made in the background or in a batch, known when it was fetched",

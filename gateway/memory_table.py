@@ -1,7 +1,6 @@
 """What processes remember for each other: who keeps a stored answer, whose usage is still to come, and idempotency keys."""
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +8,11 @@ import msgspec
 from sqlalchemy import Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gateway.core import clock
 from gateway.ledger.registers import IDEMPOTENCY, KEPT
 from gateway.ledger.sql import Store
 
+_NOTED = ("name", "team", "backend", "tokens", "at_us")
 KEEP_US = 32 * 86_400 * 1_000_000
 """Providers keep answers and batches for a month."""
 
@@ -24,6 +25,8 @@ class Kept(msgspec.Struct, frozen=True):
     backend: str
     at_us: int
     pending: dict[str, Any] | None = None
+    tokens: int | None = None
+    """Of an answer, with all that it goes on from."""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -46,10 +49,10 @@ class MemoryTable:
     def _into(self, table: Table) -> Any:
         return sqlite.insert(table) if self._sqlite else postgresql.insert(table)
 
-    async def note(self, things: Sequence[tuple[str, str, str]]) -> None:
-        """Id, team and backend of each. What is known already stays as it is."""
-        now_us = time.time_ns() // 1_000
-        rows = [{"name": name, "team": team, "backend": backend, "at_us": now_us} for name, team, backend in things]
+    async def note(self, things: Sequence[tuple[str, str, str, int | None]]) -> None:
+        """Id, team, backend and tokens of each. What is known already stays as it is."""
+        now_us = clock.now_us()
+        rows = [dict(zip(_NOTED, (*thing, now_us), strict=True)) for thing in things]
         async with self._store.begin() as connection:
             await connection.execute(self._into(KEPT).on_conflict_do_nothing(), rows)
 

@@ -14,14 +14,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway.core.entry import Entry
 from gateway.core.outcome import Diagnosis
-from gateway.prefix.chain import Chain
 from gateway.prefix.explain import Miss, explain
-from gateway.prefix.history import USUAL, History
+from gateway.prefix.history import USUAL, History, Sent
 from router_policies.types import Rates
 
 QUEUE_BYTES = 4 << 20
@@ -45,21 +43,12 @@ _NO_WORD = frozenset({"unavailable", "previous_message_not_found", "comparison_r
 log = logging.getLogger("tollway.missed")
 
 
-class Answered(msgspec.Struct, kw_only=True):
+class Answered(Sent, kw_only=True):
     """An attempt whose usage the provider has told. `read`: tokens that it read from its cache, None where it does not say or
     where there is nothing to explain."""
 
     id: str
-    at_us: int
-    team: str
-    chain: Chain
-    model: str
-    body: bytes
-    pool: str
-    provider: str
-    tokens: int
     read: int | None
-    ttl_s: float
     rates: Rates
     diagnosis: Diagnosis | None = None
     """What the provider itself says of a miss, where it was asked."""
@@ -91,7 +80,7 @@ class Misses:
         if len(call.body) > min(BODY_BYTES, self._most):
             self._dropped += 1
             return
-        key, call.settled_s = (call.team, call.chain.session), time.monotonic()
+        key, call.settled_s = (call.domain, call.chain.session), time.monotonic()
         with self._lock:
             earlier = self._latest.get(key) if call.chain.session else None
             if earlier is not None and _goes_on(earlier, call):
@@ -138,7 +127,7 @@ class Misses:
         """The oldest; its place in the tables goes with it."""
         oldest = self._queue.popleft()
         self._bytes -= len(oldest.body)
-        key = (oldest.team, oldest.chain.session)
+        key = (oldest.domain, oldest.chain.session)
         if self._latest.get(key) is oldest:
             del self._latest[key]
         return oldest
@@ -164,9 +153,7 @@ class Misses:
                 self._found[call.id] = found
                 while len(self._found) > _FOUND:
                     self._found.pop(next(iter(self._found)), None)
-            self._history.note(
-                call.team, call.chain, call.model, call.body, pool=call.pool, at_us=call.at_us, tokens=call.tokens
-            )
+            self._history.note(call)
         except Exception:                       # nobody waits for this: the next prompt may be one that we understand
             log.exception("a prompt's prefix could not be looked at")
         finally:
@@ -184,12 +171,9 @@ class Misses:
     def _why(self, call: Answered) -> Mapping[str, Any] | None:
         """The entry's `miss`; None where nothing was missed."""
         read, rates = call.read or 0, call.rates
-        if not self._history.worth(call.team, call.chain, read):
+        if not self._history.worth(call, read):
             return None
-        found = explain(
-            self._history, call.team, call.chain, call.model, call.body, pool=call.pool, provider=call.provider,
-            at_us=call.at_us, tokens=call.tokens, read=read, ttl_s=call.ttl_s,
-        )  # fmt: skip
+        found = explain(self._history, call, read)
         if found is None:
             return None
         priced = rates.uncached is not None and rates.cached is not None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gateway.backends.fleet import Fleet
 from gateway.ledger import Entry
 from gateway.metering import prices
+from gateway.metering.prices import Offer
 from gateway.settings import Settings
 from router_policies.types import Rates
 
@@ -28,10 +29,9 @@ def pricing(settings: Settings) -> Callable[[Entry], Entry]:
         book, fleet = known()
         target = fleet.targets.get(f"{orphan.backend}/{orphan.lane}")
         tier = None if target is None else target.set_fields.get("service_tier") or target.priced_as
-        found = book.price(
-            orphan.provider, orphan.upstream_model, orphan.tokens, tier=tier, at_us=orphan.at_us,
-            region=None if target is None else target.region, batch=target is not None and target.batch,
-        )  # fmt: skip
+        region, batch = (None, False) if target is None else (target.region, target.batch)
+        offer = Offer(orphan.provider, orphan.upstream_model, tier, region, batch)
+        found = book.price(offer, orphan.tokens, orphan.at_us)
         return replace(
             orphan, cost_nanos=found.cost_nanos, uncached_cost_nanos=found.uncached_cost_nanos, price_rows=found.rows
         )

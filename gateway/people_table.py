@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -12,6 +11,7 @@ from sqlalchemy import delete, insert, select, update
 
 from gateway import audit
 from gateway.access.people import Person
+from gateway.core import clock
 from gateway.ledger.registers import MEMBERSHIPS, PROJECTS, USERS
 from gateway.ledger.sql import Store
 
@@ -39,7 +39,7 @@ class PeopleTable:
             old = None if row is None else Person(**row)
             new = Person(
                 id=old.id if old else f"user_{secrets.token_hex(8)}", issuer=issuer, subject=subject, name=name, admin=admin,
-                created_us=old.created_us if old else time.time_ns() // 1_000,
+                created_us=old.created_us if old else clock.now_us(),
             )  # fmt: skip
             await audit.write(connection, actor, "user.add", new.id, before=_shown(old), after=_shown(new))
             values = {"name": name, "admin": admin, "disabled_us": None}
@@ -51,7 +51,7 @@ class PeopleTable:
         return new
 
     async def disable(self, person: Person, actor: str) -> None:
-        new = replace(person, disabled_us=time.time_ns() // 1_000)
+        new = replace(person, disabled_us=clock.now_us())
         async with self._store.begin() as connection:
             await audit.write(connection, actor, "user.disable", person.id, before=_shown(person), after=_shown(new))
             await connection.execute(update(USERS).where(USERS.c.id == person.id).values(disabled_us=new.disabled_us))
@@ -75,7 +75,7 @@ class PeopleTable:
 
     async def set_project(self, team: str, name: str, actor: str, archived: bool = False) -> dict[str, Any]:
         """Makes a project, brings it back, or puts it away."""
-        now_us = time.time_ns() // 1_000
+        now_us = clock.now_us()
         place = (PROJECTS.c.team == team, PROJECTS.c.name == name)
         async with self._store.begin() as connection:
             row = (await connection.execute(select(PROJECTS).where(*place))).mappings().first()

@@ -18,19 +18,19 @@ from msgspec.structs import replace
 
 from gateway import caching, deadlines, dialects
 from gateway.admission import is_patient
-from gateway.attempt import Attempt, Outcome, TryNext
+from gateway.attempt import Attempt, DeadlineExceeded, Outcome, TryNext
 from gateway.backends import media
 from gateway.backends.engines.figures import Intent
 from gateway.backends.engines.live import urgency
 from gateway.backends.fields import told
 from gateway.backends.fleet import Target
-from gateway.booking import Booking, Plan
+from gateway.booking import Booking, Plan, headers_of
 from gateway.budgets import Refused
 from gateway.core.call import Call, Tenant
-from gateway.core.errors import BadRequest, Overloaded
+from gateway.core.errors import BadRequest, GatewayError, Overloaded
 from gateway.fan_out import together
 from gateway.hedging import Race, Side
-from gateway.holds import Holds
+from gateway.holds import Asked, Holds
 from gateway.idempotency import HEADER
 from gateway.planning import DEADLINE, Planning, milliseconds
 from gateway.relay import Client
@@ -113,7 +113,7 @@ class Pipeline:
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 and last is not None else TryNext(error)
                 number += race is not None and number == 1 and race.asked is not None
-            last = last or TryNext(Overloaded("no lane can take the call right now"))
+            last = last or TryNext(self._resting(plan.decision.ranked))
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -127,6 +127,12 @@ class Pipeline:
             raise last.error
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
+
+    def _resting(self, lanes: Sequence[Ranked]) -> Overloaded:
+        """Where none of them may be asked now, with the time until one may."""
+        now = time.monotonic()
+        rest_s = min([self._via.fleet.probes[one.lane.key].rest_s(now) for one in lanes], default=0.0)
+        return Overloaded("no lane can take the call right now", retry_after_s=rest_s)
 
     async def _hedged(self, plan: Plan, policy: Policy, ranked: Ranked, race: Race, deadline: float | None) -> None:
         """The first attempt, and another beside it where the first is silent and that is worth what it costs."""
@@ -157,14 +163,16 @@ class Pipeline:
         allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
         if allowed_s is None:
             return None
-        return time.monotonic() + allowed_s - (time.time_ns() // 1_000 - plan.call.at_us) / 1e6
+        return plan.call.came_s + allowed_s
 
     def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
         """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
-        backend has seen few."""
+        backend has seen few. Raises `DeadlineExceeded` if there is no time for a first one."""
         now, fleet = time.monotonic(), self._via.fleet
-        if made and deadline is not None and now > deadline - deadlines.LEAST_S:
-            return False
+        if deadline is not None and deadlines.too_late(now, plan.call.came_s, deadline):
+            if made:
+                return False
+            raise DeadlineExceeded("the call's deadline passed before a model backend could be asked")
         if not fleet.probes[ranked.lane.key].admit(now):
             return False
         budget = fleet.retries[ranked.lane.backend]
@@ -232,9 +240,8 @@ class Pipeline:
         request = attempt.request()
         reads_object = booking.planned is not None and booking.planned.object is not None
         size = len(request) + len(plan.call.body) * reads_object  # what is read there is paid for, and travels no more
-        booking.hold, limit, booking.stretch = await self._holds.take(
-            plan.call, policy, ranked, target, booking.id, size, first=booking.number == 1, deadline=attempt.deadline
-        )
+        asked = Asked(booking.id, plan.call, ranked, target, size, plan.attached, booking.number == 1, attempt.deadline)
+        booking.hold, limit, booking.stretch = await self._holds.take(policy, asked)
         attempt.stretch = booking.stretch
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
@@ -246,6 +253,10 @@ class Pipeline:
             via.progress.began(booking.id, lambda: attempt.outcome.produced, booking.renew)
         try:
             await attempt.run(request, via.upstream, client)
+        except (GatewayError, TryNext) as error:
+            what = error.error if isinstance(error, TryNext) else error
+            what.headers = [*attempt.headers, *(headers_of(booking.entry) if booking.entry else ())]
+            raise
         finally:
             if stream:
                 via.progress.ended(booking.id)

@@ -6,7 +6,8 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,12 +16,15 @@ from gateway import dialects
 from gateway.booking import Plan
 from gateway.budgets import Refused
 from gateway.core import levers
-from gateway.core.call import Call
+from gateway.core.call import Call, Tenant
 from gateway.core.errors import BadRequest, ContextLengthExceeded, Forbidden, GatewayError, ModelNotFound, Overloaded
+from gateway.core.part import Attached, Part
+from gateway.dialects.attached import attached
 from gateway.dialects.parts import Conversation, assistant_text, conversation
 from gateway.holds import choices
 from gateway.lanes.traffic import Traffic, place_of
 from gateway.lanes.trial import shadow_row
+from gateway.metering import estimate
 from gateway.missed import LEAST_TOKENS
 from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
@@ -31,8 +35,12 @@ from router_policies.rules import Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
 DEADLINE = "x-tollway-deadline-ms"
-_BYTES_PER_TOKEN = 4
+_STORING, _STORED = "openai_responses", ("conversation", "prompt")
+"""Fields that name what the provider keeps of a prompt."""
 _DEFAULT_RETRY_S = 5.0
+"""Where no lane says when it will take calls again."""
+_SOON = frozenset({"healthy", "has_room"})
+"""Filters whose no is for a moment."""
 _EXACT = 1e6
 _HOUR_US = 3_600_000_000
 
@@ -46,10 +54,8 @@ class Planning:
     def plan(self, call: Call, policy: Policy) -> Plan:
         """What to do for a call. Raises `GatewayError` where the policy does not permit it or no lane can serve."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
-        _permit(call, policy)
-        if not policy.client_may.set_tags:
-            call = replace(call, tags={})
-        cap = _output_cap(call, policy)
+        call = permitted(call, policy)
+        cap = output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
         model = policy.models.aliases.get(sketch.model, sketch.model)
@@ -59,7 +65,8 @@ class Planning:
         if done.body is not call.body:
             call = replace(call, body=done.body, sketch=replace(call.sketch, spans=done.spans, parts=done.parts))
         links = chain(team, model, done.parts, talk.id)
-        prompt_tokens = max(len(call.body) // _BYTES_PER_TOKEN, 1)
+        held = self._attached(call, done.parts)
+        prompt_tokens = estimate.usual_input(len(call.body), held)
         others = policy.models.fallbacks.get(model)
         serving = [
             lane for lane in lanes if model in lane.models or (others and not lane.models.keys().isdisjoint(others))
@@ -70,7 +77,9 @@ class Planning:
         for rule in decision.rule_errors:
             via.metrics.rule_failed(team, rule)
         if not decision.ranked:
-            raise _nobody(decision, lanes, call.dialect if model in via.fleet.models else None)
+            now, probes = time.monotonic(), via.fleet.probes
+            unspoken = call.dialect if model in via.fleet.models else None
+            raise _nobody(decision, lanes, unspoken, lambda key: probes[key].rest_s(now))
         return Plan(
             call=call,
             decision=decision,
@@ -80,8 +89,21 @@ class Planning:
             prompt_tokens=prompt_tokens,
             cached=cached,
             parts=done.parts,
+            attached=held,
             output_cap=cap,
         )
+
+    def _attached(self, call: Call, parts: Sequence[Part]) -> Attached:
+        """What the prompt holds beside its text, what the provider has stored of the conversation among it."""
+        held, earlier = attached(call.body, parts), call.sketch.previous_id
+        if earlier is not None:
+            tokens = self._via.stored.tokens(earlier)
+            return held._replace(linked=held.linked + 1) if tokens is None else held._replace(earlier_tokens=tokens)
+        if call.dialect != _STORING:
+            return held
+        spans = call.sketch.spans
+        named = sum(name in spans and call.body[slice(*spans[name])] != b"null" for name in _STORED)
+        return held._replace(linked=held.linked + named) if named else held
 
     def lower(self, call: Call, policy: Policy, no: Refused) -> Plan:
         """The plan after a budget said no. Raises that no where nothing cheaper can take the call."""
@@ -155,10 +177,21 @@ class Planning:
         return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
 
-def _permit(call: Call, policy: Policy) -> None:
-    limits, models = policy.limits, call.tenant.models
-    if models and first_match(globs(models), call.sketch.model) is None:
-        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
+def permit_model(tenant: Tenant, model: str) -> None:
+    """Raises `Forbidden` for a model that is not among those of the key."""
+    if tenant.models and first_match(globs(tenant.models), model) is None:
+        raise Forbidden(f"this key may not use the model {model[:100]!r}")
+
+
+def said(call: Call, policy: Policy) -> Call:
+    """The call without the words that the team's clients may not say."""
+    return call if policy.client_may.set_tags or not call.tags else replace(call, tags={})
+
+
+def permitted(call: Call, policy: Policy) -> Call:
+    """The call as its client may say it. Raises `GatewayError` for what key or policy forbid, whoever would serve it."""
+    permit_model(call.tenant, call.sketch.model)
+    limits = policy.limits
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
     if (answers := choices(call)) > (limits.max_choices or answers):
@@ -166,9 +199,10 @@ def _permit(call: Call, policy: Policy) -> None:
     asked = call.sketch.max_output_tokens
     if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+    return said(call, policy)
 
 
-def _output_cap(call: Call, policy: Policy) -> int | None:
+def output_cap(call: Call, policy: Policy) -> int | None:
     """The policy's limit for a call that generates and names none itself."""
     generates = call.dialect in dialects.TRANSLATED
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
@@ -201,8 +235,11 @@ def milliseconds(text: str | None) -> float | None:
     return float(text)
 
 
-def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -> GatewayError:
-    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others."""
+def _nobody(
+    decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None, rest_s: Callable[[str], float]
+) -> GatewayError:
+    """Why no lane can serve, as the caller should see it. `unspoken`: the dialect, if the model is there for others. `rest_s`:
+    how long a lane is still left alone."""
     model = decision.model
     serving = [lane.key for lane in lanes if model in lane.models]
     if not serving and unspoken is not None:
@@ -217,8 +254,9 @@ def _nobody(decision: Decision, lanes: tuple[Lane, ...], unspoken: str | None) -
     by = {no.by for no in reasons.values()}
     if by <= {"context_fits"}:
         return ContextLengthExceeded(f"the prompt is too long for {model}: {text}", param="messages")
-    if by & {"healthy", "has_room"}:
-        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=_DEFAULT_RETRY_S)
+    if not by.isdisjoint(_SOON):
+        rests = [rest_s(key) if no.by == "healthy" else _DEFAULT_RETRY_S for key, no in reasons.items() if no.by in _SOON]
+        return Overloaded(f"no lane can take the call right now: {text}", retry_after_s=min(rests))
     return Forbidden(f"the team's policy leaves no lane for this call: {text}")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.access.keys import SEEN_US, KeyRecord, KeyRing
+from gateway.core import clock
 
 EVERY_S = 30.0
 _log = logging.getLogger("tollway.keys")
@@ -22,6 +23,8 @@ _log = logging.getLogger("tollway.keys")
 class _File(msgspec.Struct):
     records: list[KeyRecord]
     seen_us: dict[str, int]
+    ahead_us: int = 0
+    """What the database's clock was ahead of this machine's."""
 
 
 class Remembered:
@@ -39,14 +42,16 @@ class Remembered:
 
     def restore(self, ring: KeyRing) -> int:
         """Puts what is remembered into the ring; how many keys may go on."""
-        found = _recent(self._read())
+        kept = self._read()
+        clock.SHARED.correct(kept.ahead_us)
+        found = _recent(kept)
         ring.put(*found.records)
         ring.was_seen(found.seen_us)
         return len(found.seen_us)
 
     def save(self, ring: KeyRing) -> None:
         """Writes, if there is something to write; a disk that does not take it costs only this."""
-        now, recent = time.monotonic(), ring.recent(_now_us())
+        now, recent = time.monotonic(), ring.recent(clock.now_us())
         if ring.changes == self._changes and recent.keys() <= self._saved and now - self._saved_at < EVERY_S:
             return
         self._changes, self._saved, self._saved_at = ring.changes, frozenset(recent), now
@@ -57,7 +62,7 @@ class Remembered:
         known = {record.id: record for record in before.records}
         records = [record for id in seen_us if (record := ring.record(id) or known.get(id)) is not None]
         try:
-            self._write(msgspec.json.encode(_File(records, seen_us)))
+            self._write(msgspec.json.encode(_File(records, seen_us, clock.SHARED.ahead_us)))
         except OSError as error:
             _log.warning("keys: what was used lately cannot be remembered in %s: %s", self._path.name, error.strerror)
 
@@ -76,10 +81,6 @@ class Remembered:
 
 
 def _recent(file: _File) -> _File:
-    now_us = _now_us()
+    now_us = clock.now_us()
     seen_us = {id: at_us for id, at_us in file.seen_us.items() if 0 <= now_us - at_us <= SEEN_US}
     return _File([record for record in file.records if record.id in seen_us], seen_us)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

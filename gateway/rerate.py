@@ -22,7 +22,7 @@ from gateway.ledger import Entry, Ledger
 from gateway.ledger.calls import with_corrections
 from gateway.ledger.reports import Reports, Slice
 from gateway.metering.charge import Priced
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 
 PAGE = 500
 _MARK = "~r"
@@ -132,10 +132,9 @@ class Rerating:
 
     def _price(self, now: Entry, told: Entry) -> Priced:
         """As the attempt was priced when it was booked; `told` is the entry that has the provider's word on it."""
-        return self.book.price(
-            now.provider, told.served_model or now.upstream_model, now.tokens, tier=told.served_tier, at_us=now.at_us,
-            region=region_of(now.price_rows, self.regions.get(now.backend)), batch=self._batch(now),
-        )  # fmt: skip
+        region = region_of(now.price_rows, self.regions.get(now.backend))
+        model = told.served_model or now.upstream_model
+        return self.book.price(Offer(now.provider, model, told.served_tier, region, self._batch(now)), now.tokens, now.at_us)
 
     def _batch(self, entry: Entry) -> bool:
         rows = entry.price_rows

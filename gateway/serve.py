@@ -27,10 +27,8 @@ from gateway.web.guard import GuardedProtocol, is_loopback
 from gateway.workers.far import Seat, Worker
 from gateway.workers.supervisor import Supervisor
 from router_policies import strict_yaml
-from router_policies.presets import EMBEDDED_PRIORS
+from router_policies.presets import EMBEDDED_BACKEND, EMBEDDED_MODEL, EMBEDDED_PRIORS
 
-EMBEDDED_BACKEND = "embedded"
-EMBEDDED_MODEL = "smollm2-135m-instruct"
 _BACKLOG = 2048
 _DOORS = 16
 """libuv takes one connection from a listening socket in each turn of the loop; so many handles on it take as many."""
@@ -59,7 +57,10 @@ def read_settings(config: Path | None, data: Path | None, embedded_url: str | No
             file = file.model_copy(update={"data": str(data.resolve())})
         if not file.backends:
             raise SettingsError("no backends: name at least one under `backends:`, or run `tollway up`, which brings its own")
-        return settings.resolve(file, folder, os.environ)
+        try:
+            return settings.resolve(file, folder, os.environ)
+        except SettingsError as error:
+            raise error if config is None else settings.located(config, error) from error
     except (strict_yaml.BadFile, SettingsError) as error:
         raise CannotServe(str(error)) from error
 

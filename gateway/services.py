@@ -30,6 +30,7 @@ from gateway.people_table import PeopleTable
 from gateway.planner import Planner
 from gateway.prefix.index import PrefixIndex
 from gateway.prefix.kv_events import KvWatch
+from gateway.prewarming import PreWarmer
 from gateway.progress import ProgressNotes
 from gateway.settings import Settings
 from gateway.warming import Warmer
@@ -69,6 +70,7 @@ class Services:
     kv: KvWatch
     """What those engines say of their caches, for the index."""
     warmer: Warmer
+    pre_warmer: PreWarmer
     misses: Misses = field(default_factory=Misses)
     traffic: Traffic = field(default_factory=Traffic)
     trials: Trials = field(default_factory=Trials)

@@ -16,6 +16,7 @@ from gateway.core.secret import Secret
 from gateway.redis_link import BadAddress, address
 from gateway.settings_file import AlertSettings, BackendSettings, File, LoginSettings, QueueSettings
 from router_policies import strict_yaml
+from router_policies.unserved import Served
 
 DEFAULT = Path("tollway.yaml")
 SHIPPED_POLICIES = Path(__file__).parent.parent / "router_policies" / "teams"
@@ -80,7 +81,24 @@ def load(path: Path, env: Mapping[str, str] | None = None, *, secrets: bool = Tr
     if not path.is_file():
         raise SettingsError(f"{path}: there is no such file; `tollway up` needs none, `tollway serve` does")
     file = strict_yaml.load(path, File)
-    return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+    try:
+        return resolve(file if secrets else _without_secrets(file), path.parent, os.environ if env is None else env)
+    except SettingsError as error:
+        raise located(path, error) from error
+
+
+def located(path: Path, error: SettingsError) -> SettingsError:
+    """The same error, whose text begins with the field that is wrong, with file, line and column of that before it."""
+    field = str(error).partition(": ")[0]
+    try:
+        places = strict_yaml.read_document(path).values
+    except strict_yaml.BadFile:
+        return error
+    marks = {strict_yaml.dotted(place): mark for place, mark in places.items() if place}
+    while field and field not in marks:
+        field = field.rpartition(".")[0]
+    mark = marks.get(field) or strict_yaml.Mark(str(path), 1, 1)
+    return SettingsError(f"{mark.file}:{mark.line}:{mark.column}: {error}")
 
 
 def at_hand(config: Path | None, data: Path | None = None) -> Settings:
@@ -95,6 +113,15 @@ def at_hand(config: Path | None, data: Path | None = None) -> Settings:
     own = settings.database_url == f"sqlite:///{settings.data / 'tollway.db'}"
     url = f"sqlite:///{data.resolve() / 'tollway.db'}" if own else settings.database_url
     return settings.model_copy(update={"data": data.resolve(), "database_url": url})
+
+
+def served(settings: Settings) -> Served:
+    """What policies may name of it. Paths that are passed through take models of any name."""
+    backends = settings.backends
+    return Served(
+        frozenset() if settings.passthrough else frozenset(model for one in backends.values() for model in one.models),
+        frozenset(lane for one in backends.values() for lane in one.lanes), frozenset(backends),
+    )  # fmt: skip
 
 
 def _without_secrets(file: File) -> File:

@@ -158,6 +158,8 @@ class BackendSettings(_Part):
     def _fits(self) -> BackendSettings:
         if not self.models and self.dialect != "other":
             raise ValueError("models: name at least one model")
+        if isinstance(self.models, list) and len(set(self.models)) < len(self.models):
+            raise ValueError("models: name each model once")
         if self.cache_salt and self.engine in KNOW_NO_SALT:
             raise ValueError(f"cache_salt: {self.engine} knows no salt, so teams would share its prefix cache; leave it out")
         if self.accounts and self.key is not None:

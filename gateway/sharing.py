@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +21,7 @@ import msgspec
 
 from gateway.normalize.memory import Memory, Shared
 from gateway.planner import Planner
+from gateway.planner.bets import Added
 from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Away, Link, Refused
 
@@ -55,9 +55,11 @@ def topics(index: PrefixIndex, planner: Planner, memory: Memory) -> list[Topic]:
     return [
         Topic("prefixes", index, tuple[int, int]),
         Topic("held", planner.held, tuple[int, tuple[int, float]]),
+        Topic("writing", planner.writing, tuple[int, int]),  # before what makes others plan otherwise
         Topic("reuse", planner.reuse, tuple[int, tuple[int, str, str, str, int, int]]),
-        Topic("bets", planner.bets, tuple[int, tuple[str, float, float, float, float]]),
+        Topic("bets", planner.bets, tuple[int, Added]),
         Topic("objects", planner.heads, tuple[int, tuple[str, int]]),
+        Topic("arrivals", planner.arrivals, tuple[int, tuple[int, int, int, float]]),
         Topic("keys", planner.keys, tuple[bytes, bytes]),
         Topic("forms", memory.forms, tuple[bytes, tuple[bytes, bytes]], text=True),
         Topic("conversations", memory, tuple[bytes, Shared], text=True),
@@ -155,7 +157,8 @@ class RedisExchange:
         self._link = link
         self._stream = f"tollway:{org}:shared"
         self._me = secrets.token_bytes(8)
-        self._last = f"{time.time_ns() // 1_000_000 - _BACK_MS}-0"
+        self._last: str | None = None
+        """Of the stream, which is numbered by Redis' clock."""
 
     @property
     def up(self) -> bool:
@@ -173,6 +176,9 @@ class RedisExchange:
         )  # fmt: skip
 
     async def take(self) -> tuple[Sequence[tuple[str, bytes]], bool]:
+        if self._last is None:
+            seconds, _ = await self._link.call("TIME")
+            self._last = f"{int(seconds) * 1_000 - _BACK_MS}-0"
         found = await self._link.call("XREAD", "COUNT", _AT_ONCE, "STREAMS", self._stream, self._last)
         if not found:
             return [], False

@@ -1,12 +1,12 @@
 """How each gateway process says it is: a row of each, for the dashboard, which cannot ask them itself."""
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from sqlalchemy import delete
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gateway.core import clock
 from gateway.ledger.sql import Store
 from gateway.ledger.watch_tables import STATUS
 
@@ -23,7 +23,7 @@ class StatusTable:
 
     async def say(self, gateway: str, detail: dict[str, Any]) -> None:
         """In place of what it said before."""
-        now_us = time.time_ns() // 1_000
+        now_us = clock.now_us()
         changed = {"at_us": now_us, "detail": detail}
         row = self._insert(STATUS).values(gateway=gateway, **changed)
         async with self._store.begin() as connection:

@@ -18,6 +18,7 @@ from gateway.alerts.watch import AlertWatch
 from gateway.budgets import Budgets
 from gateway.budgets.memory import MemoryBudgets
 from gateway.budgets.redis import RedisBudgets
+from gateway.core import clock
 from gateway.core.secret import Secret
 from gateway.first_keys import first_keys, pepper_of
 from gateway.key_table import KeyTable
@@ -92,6 +93,7 @@ async def stores_of_house(
     settings: Settings, pepper: bytes, policies: PolicyStore, seat: Seat
 ) -> AsyncIterator[Stores]:
     async with seat.house() as house:
+        clock.SHARED.correct(await house.keys.ahead_us())
         ring = seat.worker.ring = KeyRing(pepper, await house.keys.load(), origins_of(settings))
         remembered_keys(settings).restore(ring)
         ring.stale = await house.keys_stale()
@@ -179,6 +181,7 @@ async def schema_there(settings: Settings) -> bool:
 
 
 async def _load_keys(settings: Settings, table: KeyTable, ring: KeyRing, demo_team: str | None) -> None:
+    await table.ahead_us()
     ring.put(*await table.load())
     await first_keys(settings, table, ring, demo_team)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from gateway.backends.fleet import Target
 from gateway.backends.http import Stop
 from gateway.backends.upstream import Broken, Unanswered, read
 from gateway.budgets import Hold
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.entry import Entry
@@ -32,6 +32,7 @@ from gateway.core.ids import new_id
 from gateway.core.outcome import Status, TokensFrom
 from gateway.core.usage import TokenUsage
 from gateway.metering.charge import Priced
+from gateway.metering.prices import Offer
 from gateway.objects import Latest
 from gateway.planner.heads import LEAST, Known, Rent, Stored
 from gateway.services import Services
@@ -72,7 +73,7 @@ class Storing(Background):
         while True:
             await asyncio.sleep(_EVERY_S)
             if self._heads.known:
-                await self.turn(time.time_ns() // 1_000)
+                await self.turn(clock.now_us())
 
     async def turn(self, now_us: int) -> None:
         """Makes, extends and deletes what is due."""
@@ -111,7 +112,7 @@ class Storing(Background):
     def _rent(self, latest: Latest, now_us: int) -> Rent | None:
         """None: a price is not known."""
         target = latest.target
-        rates = self._via.prices.rates(target.provider, latest.model, target.priced_as, now_us)
+        rates = self._via.prices.rates(Offer(target.provider, latest.model, target.priced_as), now_us)
         hour = self._priced(latest, _storage(1_000_000, 3_600), TIER, now_us).cost_nanos
         if rates is None or hour is None or rates.uncached is None or rates.cached is None:
             return None
@@ -193,9 +194,8 @@ class Storing(Background):
 
     def _priced(self, latest: Latest, usage: TokenUsage, tier: str | None, now_us: int) -> Priced:
         target = latest.target
-        return self._via.prices.price(
-            target.provider, latest.model, usage, tier=tier or target.priced_as, at_us=now_us, region=target.region
-        )
+        offer = Offer(target.provider, latest.model, tier or target.priced_as, target.region)
+        return self._via.prices.price(offer, usage, now_us)
 
     def _entries(
         self, latest: Latest, call: Call, policy: Policy, tokens: int, asked: _Asked, tokens_from: TokensFrom = "estimate"

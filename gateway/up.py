@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +25,8 @@ from rich.panel import Panel
 
 from dashboard import run as dashboard
 from gateway import leash
-from gateway.serve import EMBEDDED_BACKEND, EMBEDDED_MODEL, bind, read_settings
+from gateway.serve import bind, read_settings
+from router_policies.presets import EMBEDDED_BACKEND, EMBEDDED_MODEL
 
 _READY_S = 120.0
 _STOP_S = 15.0
@@ -205,7 +207,8 @@ def _write_run_file(up: _Up) -> None:
 
 def _tell(up: _Up, first_start: bool) -> None:
     plan, url = up.plan, _address(up.plan.host, up.plan.port)
-    keys = plan.data / "keys"
+    keys, command = plan.data / "keys", _command()
+    data = "" if plan.data == Path(".tollway").resolve() else f" --data {_short(plan.data)}"
     lines = [f"gateway    {url}/v1   (OpenAI and Anthropic SDKs: base URL {url}/v1 and {url})"]
     if plan.dashboard_port is not None:
         lines.append(f"dashboard  http://127.0.0.1:{plan.dashboard_port}")
@@ -221,7 +224,7 @@ def _tell(up: _Up, first_start: bool) -> None:
         f"  curl {url}/v1/chat/completions -H \"Authorization: Bearer $(cat {_short(keys / 'demo')})\" \\",
         "    -H 'Content-Type: application/json' \\",
         f"    -d '{{\"model\": \"{EMBEDDED_MODEL}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'",
-        "  tollway demo     tollway report spend --by team,model,lane",
+        f"  {command} demo{data}     {command} report spend --by team,model,lane{data}",
         "",
         "Ctrl-C stops all.",
     ]
@@ -229,6 +232,11 @@ def _tell(up: _Up, first_start: bool) -> None:
         up.console.print(Panel("\n".join(lines), title="Tollway is up", expand=False), soft_wrap=True)
     else:
         print("Tollway is up", *lines, sep="\n", flush=True)
+
+
+def _command() -> str:
+    """How to call us from here: by name where a shell finds it."""
+    return "tollway" if shutil.which("tollway") else _short(Path(sys.executable).parent / "tollway")
 
 
 def _short(path: Path) -> str:

@@ -11,14 +11,16 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
 from gateway import dialects
 from gateway.caching import KEEP_WARM
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError
@@ -28,15 +30,17 @@ from gateway.planner import Planned
 from gateway.planner.values import Warm
 from gateway.relay import Client, Headers
 from router_policies.globs import Glob
-from router_policies.rules import Budget, Policy
+from router_policies.rules import Budget, Klass, Policy
 
 TAG, NAME = "tollway", KEEP_WARM
-_DIALECT = "anthropic_messages"
+DIALECT = "anthropic_messages"
+_OF_THE_CALL = ("x-tollway", "x-stainless", "idempotency-key")
+"""Headers that speak of the call that they came with."""
 _MARGIN = 0.1
 """Share of a lifetime that is left when the ping goes out."""
 _CLEARLY = 1.5
 """How many times its cost a ping should be worth."""
-_EVERY_S, _MOST_BYTES, _AT_ONCE = 1.0, 32 << 20, 8
+_EVERY_S, MOST_BYTES, AT_ONCE = 1.0, 32 << 20, 8
 _log = logging.getLogger("tollway.warming")
 
 Serve = Callable[[Call, Client, Policy], Awaitable[None]]
@@ -45,13 +49,20 @@ Serve = Callable[[Call, Client, Policy], Awaitable[None]]
 @dataclass(slots=True)
 class _Kept:
     call: Call
-    backend: str
+    where: Where
     warm: Warm
     came_us: int
     due_us: int
 
 
-class _Nobody(Client):
+class Where(NamedTuple):
+    """A lane that has a prompt in its cache."""
+
+    backend: str
+    lane: str
+
+
+class Nobody(Client):
     """Whom an answer without words goes to."""
 
     __slots__ = ("status",)
@@ -82,7 +93,7 @@ class Warmer(Background):
 
     task_name = "keep-warm"
 
-    def __init__(self, policy_of: Callable[[str], Policy], most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, policy_of: Callable[[str], Policy], most_bytes: int = MOST_BYTES) -> None:
         self.serve: Serve | None = None
         self._policy_of, self._most = policy_of, most_bytes
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
@@ -91,15 +102,15 @@ class Warmer(Background):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def note(self, call: Call, session: str, backend: str, planned: Planned) -> None:
+    def note(self, call: Call, session: str, where: Where, planned: Planned) -> None:
         """A call was answered whose prefix may be worth keeping."""
         warm = planned.warm
         if warm is None or not session or call.client == NAME:
             return
         self._drop((call.tenant.team, session))
-        if call.dialect != _DIALECT or not _may_be_silent(call) or len(call.body) > self._most:
+        if call.dialect != DIALECT or not may_be_silent(call.body, call.sketch.spans) or len(call.body) > self._most:
             return
-        self._kept[call.tenant.team, session] = _Kept(call, backend, warm, call.at_us, _due(call.at_us, warm))
+        self._kept[call.tenant.team, session] = _Kept(call, where, warm, call.at_us, _due(call.at_us, warm))
         self._bytes += len(call.body)
         while self._bytes > self._most:
             self._drop(next(iter(self._kept)))
@@ -108,7 +119,7 @@ class Warmer(Background):
         while True:
             await asyncio.sleep(_EVERY_S)
             if self._kept:
-                await self.turn(time.time_ns() // 1_000)
+                await self.turn(clock.now_us())
 
     async def turn(self, now_us: int) -> int:
         """Sends the pings that are due; how many."""
@@ -120,8 +131,8 @@ class Warmer(Background):
                 worth.append(key)
             else:
                 self._drop(key)
-        for start in range(0, len(worth), _AT_ONCE):
-            await asyncio.gather(*[self._ping(key, self._kept[key], now_us) for key in worth[start : start + _AT_ONCE]])
+        for start in range(0, len(worth), AT_ONCE):
+            await asyncio.gather(*[self._ping(key, self._kept[key], now_us) for key in worth[start : start + AT_ONCE]])
         return len(worth)
 
     async def _ping(self, key: tuple[str, str], kept: _Kept, now_us: int) -> None:
@@ -129,9 +140,10 @@ class Warmer(Background):
         if self.serve is None or policy.cache.keep_warm_usd_per_day <= 0:
             self._drop(key)
             return
-        client = _Nobody()
+        client = Nobody()
         try:
-            await self.serve(silent(kept.call, now_us), client, only(policy, kept.backend))
+            alone = only(policy, kept.where, NAME, policy.cache.keep_warm_usd_per_day)
+            await self.serve(silent(kept.call, now_us, NAME), client, alone)
         except GatewayError as error:
             _log.info("a prefix is not kept warm: %s", error)
         except Exception:  # nobody waits for it
@@ -148,39 +160,52 @@ class Warmer(Background):
             self._bytes -= len(gone.call.body)
 
 
-def silent(call: Call, now_us: int) -> Call:
-    """The same prompt, asked for no output."""
+def silent(call: Call, now_us: int, name: str) -> Call:
+    """The same prompt, asked for no output by the gateway itself."""
     body = splice.change(call.body, call.sketch.spans, {"max_tokens": b"0", "stream": b"false"})
-    headers = {name: value for name, value in call.headers.items() if not name.startswith("x-tollway")}
+    headers = {name: value for name, value in call.headers.items() if not name.startswith(_OF_THE_CALL)}
     return with_fields(
-        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(_DIALECT, body), client=NAME, tags={TAG: NAME},
-        run=None, parent_run=None, subgoal=None, at_us=now_us, headers=headers,
+        call, id=new_id("call_", now_us), body=body, sketch=dialects.read(DIALECT, body, call.tenant.team), client=name,
+        tags={TAG: name}, run=None, parent_run=None, subgoal=None, at_us=now_us, came_s=time.monotonic(), headers=headers,
+        sent={},
     )  # fmt: skip
 
 
-def only(policy: Policy, backend: str) -> Policy:
-    """The team's policy for a ping: that backend alone, the prompt as it was sent, and a budget of its own."""
+def only(policy: Policy, where: Where, name: str, usd_per_day: float) -> Policy:
+    """The team's policy for a silent call: that lane and model alone, the prompt as it was sent, a budget of its own, and a
+    class in which nobody waits."""
+    klass = Klass(name=name, lanes=(Glob(where.lane),))
     return replace(
-        apart(policy, NAME, policy.cache.keep_warm_usd_per_day),
-        backends=(Glob(backend),),
+        apart(policy, name, usd_per_day),
+        backends=(Glob(where.backend),),
+        classes={name: klass},
+        default_class=name,
+        projects={},
+        rules=(),
+        models=replace(policy.models, fallbacks={}),
         normalize=replace(policy.normalize, level="off"),
         cache=replace(policy.cache, hold_out=0.0, fan_out_wait_ms=0.0),
-        client_may=replace(policy.client_may, set_tags=True),
+        client_may=replace(policy.client_may, set_tags=True, choose_class=False),
         explore=0.0,
     )
 
 
 def apart(policy: Policy, name: str, usd_per_day: float) -> Policy:
     """The team's policy for calls of the gateway's own, by the name of their tag: with a budget of their own beside the
-    team's."""
-    limit = Budget(name=name, limit_usd=Decimal(str(usd_per_day)), window="day", scope=f"tag:{TAG}")
-    return replace(policy, version=f"{policy.version}+{name}", budgets=(*policy.budgets, limit))
+    team's. Where a budget is spent they stop, and go nowhere else."""
+    own = Budget(name=name, limit_usd=Decimal(str(usd_per_day)), window="day", scope=f"tag:{TAG}")
+    budgets = [
+        replace(budget, on_exhausted="reject", downgrade=None) if budget.on_exhausted == "downgrade" else budget
+        for budget in policy.budgets
+    ]
+    return replace(policy, version=f"{policy.version}+{name}", budgets=(*budgets, own))
 
 
-def _may_be_silent(call: Call) -> bool:
-    """Whether the provider takes a request for no output; it refuses one with thinking, structured output or a forced tool."""
-    spans, body = call.sketch.spans, call.body
-    value = {name: body[slice(*spans[name])] for name in ("thinking", "tool_choice", "output_config") if name in spans}
+def may_be_silent(body: bytes, spans: splice.Spans, ignored: Collection[str] = ()) -> bool:
+    """Whether the provider takes a request for no output; it refuses one with thinking, structured output or a forced tool.
+    `ignored`: fields that will not be sent."""
+    asked = [name for name in ("thinking", "tool_choice", "output_config") if name in spans and name not in ignored]
+    value = {name: body[slice(*spans[name])] for name in asked}
     forced = b'"any"' in value.get("tool_choice", b"") or b'"tool"' in value.get("tool_choice", b"")
     return not forced and b"enabled" not in value.get("thinking", b"") and b"format" not in value.get("output_config", b"")
 

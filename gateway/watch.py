@@ -1,4 +1,4 @@
-"""Changes that other processes made to keys and people, seen here within two seconds, and whether the database answers."""
+"""What other processes changed of keys and people, seen here within two seconds; the database's time; whether it answers."""
 from __future__ import annotations
 
 import asyncio
@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.access.keys import KeyRing
 from gateway.access.people import People
+from gateway.core import clock
 from gateway.core.background import Background
 from gateway.key_table import KeyTable
 from gateway.people_table import PeopleTable
@@ -32,6 +33,7 @@ class Watch(Background):
 
     async def look(self) -> None:
         """Reads what is new. Raises SQLAlchemy's errors or `OSError` where the database is away."""
+        clock.SHARED.correct(await self._keys.ahead_us())
         self._ring.put(*await self._keys.load(self._ring.newest_us))
         self._people.replace(await self._people_table.load())
         self.warning = await self._keys.warning()

@@ -18,6 +18,7 @@ from router_policies.globs import globs
 from router_policies.presets import CLASSES, KNOWN_LANES
 from router_policies.problems import BadFile, Problem, did_you_mean, nearest, printable, shown
 from router_policies.rules import (
+    DAYS,
     Budget,
     Cache,
     Canary,
@@ -31,13 +32,14 @@ from router_policies.rules import (
     PolicyTest,
     Rate,
     Rule,
+    Start,
     Wait,
 )  # fmt: skip
 from router_policies.types import Ask
 from router_policies.yaml_events import Document, Path_
 
 if TYPE_CHECKING:
-    from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, RulePart, TeamFile
+    from router_policies.schema import BudgetPart, ClassPart, DowngradePart, GivenPart, RulePart, StartPart, TeamFile
 
 _RATES = ("requests_per_minute", "tokens_per_minute", "concurrent", "usd_per_minute", "same_prompt_per_minute")
 
@@ -80,7 +82,7 @@ class _Build:
             canary=Canary(**file.canary.model_dump()),
             projects=MappingProxyType({name: own.default_class for name, own in file.projects.items()}),
             client_may=self._client_may(classes), rules=self._rules(classes, models), budgets=self._budgets(),
-            normalize=_normalize(file), cache=Cache(**file.cache.model_dump()),
+            normalize=_normalize(file), cache=self._cache(),
             unpriced=file.unpriced or ("refuse" if file.budgets else "allow"),
             ceiling_usd_per_mtok=file.ceiling_usd_per_mtok,
             limits=self._limits(), hang_up=file.hang_up, explore=file.explore,
@@ -181,6 +183,16 @@ class _Build:
             Budget(**{**budget.model_dump(), "downgrade": _downgrade(budget.downgrade)}) for budget in self.file.budgets
         )
 
+    def _cache(self) -> Cache:
+        part = self.file.cache
+        for i, start in enumerate(part.pre_warm_at):
+            self._zone(start.timezone, ("cache", "pre_warm_at", i, "timezone"))
+        if part.pre_warm_usd_per_day and not part.pre_warm_at:
+            hint = "name the times before which prompts are to be written"
+            self._say(("cache", "pre_warm_usd_per_day"), "needs `pre_warm_at`", hint)
+        starts = dict.fromkeys(_start(start) for start in part.pre_warm_at)
+        return Cache(**{**part.model_dump(), "pre_warm_at": tuple(starts)})
+
     def _zone(self, name: str, path: Path_) -> None:
         if not _zone_exists(name):
             near = did_you_mean(name, available_timezones())
@@ -235,6 +247,12 @@ class _Build:
 
     def _say(self, path: Path_, message: str, hint: str = "", *, at_key: bool = False) -> None:
         self.problems.append(self.document.problem(path, message, hint, at_key=at_key))
+
+
+def _start(part: StartPart) -> Start:
+    hour, minute = part.time.split(":")
+    days = frozenset(DAYS.index(day) for day in part.days)
+    return Start(hour=int(hour), minute=int(minute), days=days, timezone=part.timezone)
 
 
 def _downgrade(part: DowngradePart | None) -> Downgrade | None:

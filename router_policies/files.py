@@ -23,7 +23,7 @@ from router_policies.rules import Policy
 from router_policies.strict_yaml import read_document, validate
 from router_policies.yaml_events import Document
 
-__all__ = ["BadFile", "PolicySet", "PolicyStore", "Problem", "load_file", "load_folder", "team_files"]
+__all__ = ["BadFile", "PolicySet", "PolicyStore", "Problem", "load_file", "load_folder", "read_documents", "team_files"]
 
 schema = lazily("router_policies.schema")  # its descriptions are read out of its own text
 MAX_FILES = 2_000
@@ -87,6 +87,15 @@ def load_folder(folder: Path) -> PolicySet:
     if problems:
         raise BadFile(problems)
     return _set_of(policies, candidates)
+
+
+def read_documents(folder: Path) -> list[Document]:
+    """Each team's file with what it inherits, as it is written. Raises BadFile."""
+    problems: list[Problem] = []
+    documents = _read_all(team_files(folder), problems)
+    if problems:
+        raise BadFile(problems)
+    return [_extended(name, documents, ()) for name in documents if not name.startswith("_")]
 
 
 def load_file(path: Path) -> Policy:

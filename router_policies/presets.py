@@ -61,6 +61,8 @@ LANE_PRIORS: Mapping[str, Prior] = MappingProxyType({
     "flex": Prior(prefill_s_per_token=0.001, seconds_per_output_token=0.04, spread=1.2),
     "batch": Prior(prefill_s_per_token=0.01, seconds_per_output_token=1.0, spread=2.0),
 })  # fmt: skip
+EMBEDDED_BACKEND, EMBEDDED_MODEL = "embedded", "smollm2-135m-instruct"
+"""What `tollway up` brings."""
 EMBEDDED_PRIORS: Mapping[str, Prior] = MappingProxyType({  # the small model on two CPU cores
     "fast": Prior(prefill_s_per_token=0.0012, seconds_per_output_token=0.018),
     "standard": Prior(prefill_s_per_token=0.0015, seconds_per_output_token=0.040),
@@ -74,7 +76,7 @@ EMBEDDED_RATES: Mapping[str, Rates] = MappingProxyType({
 
 def prior(backend_kind: str, lane_name: str) -> Prior:
     """The figures to start a lane with; `backend_kind` is "embedded" or anything else."""
-    own = EMBEDDED_PRIORS.get(lane_name) if backend_kind == "embedded" else None
+    own = EMBEDDED_PRIORS.get(lane_name) if backend_kind == EMBEDDED_BACKEND else None
     return own or LANE_PRIORS.get(lane_name) or LANE_PRIORS["standard"]
 
 

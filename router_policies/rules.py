@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from router_policies.globs import Glob, first_match
 from router_policies.problems import printable
@@ -21,6 +21,8 @@ Window = Literal["total", "day", "week", "month"]
 Scope = str
 """`team`, `project`, `key`, `user`, `model`, `run`, or `tag:NAME`."""
 SCOPES = ("team", "project", "key", "user", "model", "run")
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = get_args(Day)
 Exhausted = Literal["reject", "downgrade", "alert"]
 Unpriced = Literal["refuse", "ceiling", "allow"]
 
@@ -147,6 +149,16 @@ class Normalize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """When traffic is known to begin: a time of day by the clocks of a zone, on those days of the week (Monday is 0)."""
+
+    hour: int
+    minute: int
+    days: frozenset[int] = frozenset(range(7))
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
     """What may be done with the providers' prompt caches."""
 
@@ -154,6 +166,8 @@ class Cache:
     hold_out: float = 0.02
     fan_out_wait_ms: float = 10_000.0
     keep_warm_usd_per_day: float = 0.0
+    pre_warm_usd_per_day: float = 0.0
+    pre_warm_at: tuple[Start, ...] = ()
     store_usd_per_day: float = 0.0
     ask_diagnosis: bool = False
 

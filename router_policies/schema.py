@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from router_policies.globs import complaint
-from router_policies.rules import SCOPES, Exhausted, Level, Window
+from router_policies.rules import DAYS, SCOPES, Day, Exhausted, Level, Window
 
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 MANY = 1_000
+_TIME = re.compile(r"([01]?\d|2[0-3]):[0-5]\d", re.ASCII)
 _TAG = re.compile(r"[\w.\-/ ]{1,64}")
 
 
@@ -27,6 +28,12 @@ def _scope(text: str) -> str:
     if text in SCOPES or (text.startswith("tag:") and _TAG.fullmatch(text[4:])):
         return text
     raise ValueError(f"must be {', '.join(SCOPES)}, or tag:NAME")
+
+
+def _time(text: str) -> str:
+    if _TIME.fullmatch(text):
+        return text
+    raise ValueError("must be a time of day from 00:00 to 23:59")
 
 
 Name = Annotated[str, Field(pattern=NAME)]
@@ -178,6 +185,15 @@ class NormalizePart(_Part):
     """Single passes switched on or off."""
 
 
+class StartPart(_Part):
+    time: Annotated[str, AfterValidator(_time)]
+    """Time of day, such as 08:00."""
+    days: list[Day] = Field(default=list(DAYS), min_length=1, max_length=7)
+    """Days of the week; default: all."""
+    timezone: str = "UTC"
+    """IANA zone of the time."""
+
+
 class CachePart(_Part):
     plan: bool = True
     """Whether requests are marked for the provider's prompt cache by least expected cost; a client's own marks always stay."""
@@ -187,6 +203,11 @@ class CachePart(_Part):
     """Longest wait of calls that come together with a cold prefix in common for the one that writes it; 0: none."""
     keep_warm_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
     """Most that calls may cost in a day (UTC) which only keep a prefix from expiring; 0: there are none."""
+    pre_warm_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
+    """Most that calls may cost in a day (UTC) which write the beginnings of prompts ahead of the conversations that will have
+    them, at the times of `pre_warm_at`; 0: there are none."""
+    pre_warm_at: list[StartPart] = Field(default=[], max_length=100)
+    """When traffic is known to begin: a working day, a nightly fleet of agents."""
     store_usd_per_day: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
     """Most that objects may cost in a day (UTC) which hold a fixed beginning at a provider that rents storage (Gemini): making
     them, and their storage; 0: there are none."""

@@ -15,11 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from router_policies.complaints import complaints
 from router_policies.problems import BadFile, Problem, did_you_mean, nearest
-from router_policies.yaml_events import MAX_BYTES, MAX_DEPTH, Document, Mark, read
+from router_policies.yaml_events import MAX_BYTES, MAX_DEPTH, Document, Mark, dotted, read
 
 __all__ = [
     "MAX_BYTES", "MAX_DEPTH", "BadFile", "Document", "Mark", "Problem",
-    "did_you_mean", "load", "nearest", "read_document", "validate",
+    "did_you_mean", "dotted", "load", "nearest", "read_document", "validate",
 ]  # fmt: skip
 
 M = TypeVar("M", bound=BaseModel)

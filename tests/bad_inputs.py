@@ -29,6 +29,7 @@ import psutil
 from gateway import cli
 from gateway.core.usage import TokenUsage
 from gateway.metering import prices
+from gateway.metering.prices import Offer
 from tests.build import Forked, NotStarted, Process, backend, chat_answer, chat_stream, command, free_port, write_policy
 from tests.ledger.postgres import Postgres, binaries
 from tests.upstream import End, Pause, Reply, Step, Upstream, stream, until, whole
@@ -567,7 +568,7 @@ def _charged_in_full(path: Path, model: str, usage: Json) -> Iterator[str]:
     book = prices.load((path,), built_in=False)
     counts = (usage["input"], 0), (usage["input"] - usage["cached"], usage["cached"])
     whole_, cached = (
-        book.price("p", model, TokenUsage(uncached=fresh, cache_read=read, output=usage["output"]), tier=None, at_us=time.time_ns() // 1_000)
+        book.price(Offer("p", model), TokenUsage(uncached=fresh, cache_read=read, output=usage["output"]), time.time_ns() // 1_000)
         for fresh, read in counts
     )
     if cached.cost_nanos is None or cached.cost_nanos != whole_.cost_nanos:

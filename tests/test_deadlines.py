@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.deadlines import allowed_s
+from gateway.deadlines import allowed_s, too_late
 
 
 @pytest.mark.parametrize(("headers", "class_ms", "asked_ms", "seconds"), [
@@ -20,3 +20,12 @@ from gateway.deadlines import allowed_s
 def test_the_least_counts(headers: dict[str, str], class_ms: float | None, asked_ms: float | None, seconds: float | None) -> None:
     """A library's own time-out less half a second, so that its user reads an answer and not a time-out."""
     assert allowed_s(headers, class_ms, asked_ms) == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(("now_s", "deadline_s", "late"), [
+    (100.0, 102.0, False), (101.7, 102.0, False), (101.9, 102.0, True), (103.0, 102.0, True),
+    (100.0, 100.05, False), (100.02, 100.05, False), (100.03, 100.05, True),
+])  # fmt: skip
+def test_no_attempt_is_begun_that_cannot_be_answered(now_s: float, deadline_s: float, late: bool) -> None:
+    """With less than a fifth of a second, or half of a shorter time; the call came at 100."""
+    assert too_late(now_s, 100.0, deadline_s) is late

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway.fan_out import together
+from gateway.fan_out import claimed, together
 from gateway.planner import Planned, Planner
 from gateway.planner.cohorts import Joined
+from gateway.planner.held import name_of
 from router_policies.rules import Klass
 from tests.planner.test_planner import plan, planner, turns
 
@@ -172,3 +173,37 @@ async def test_only_who_would_write_much_asks_others() -> None:
             async with together(one, found, 0, PATIENT, LONG_MS) as begun:
                 begun()
         assert len(elsewhere.asked) - before == asks
+
+
+async def test_one_call_of_all_processes_may_write_ahead() -> None:
+    """In its own process nobody else may meanwhile; elsewhere somebody may be before it, and says so."""
+    one = planner()
+    one.others = elsewhere = Elsewhere([Joined(-1), Joined(0, "begun"), Joined(-1)])
+    async with claimed(one, 7) as begun:
+        assert begun is not None
+        async with claimed(one, 7) as second:
+            assert second is None
+        begun()
+    async with claimed(one, 7) as begun:
+        assert begun is None
+    async with claimed(one, 7) as begun:
+        assert begun is not None
+    assert elsewhere.asked == [[7]] * 3
+    assert [word for word, _ in elsewhere.told] == ["begun", "end", "end", "end"]
+    assert len({lead for _, lead in elsewhere.told}) == 3
+    assert len(one.cohorts) == 0
+
+
+async def test_calls_wait_for_what_is_written_ahead() -> None:
+    calls, over = Calls(planner()), asyncio.Event()
+    first = planned(calls.one, QUESTIONS[0])
+    async with claimed(calls.one, name_of(first.pool, first.stored[0].key)) as begun:
+        waiting = asyncio.create_task(calls.call(1, over))
+        await settled()
+        assert calls.out == []
+        assert begun is not None
+        begun()
+        await settled()
+        assert calls.out == [1]
+    over.set()
+    await waiting

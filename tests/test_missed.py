@@ -26,7 +26,7 @@ def misses() -> Iterator[Misses]:
 def answered(id: str, request: dict[str, Any], read: int | None = 0, tokens: int = 4_000) -> Answered:
     links, body = made(request, "team", "openai_chat")
     return Answered(
-        id=id, at_us=0, team="team", chain=links, model="m", body=body, pool="pool", provider="openai", tokens=tokens, read=read,
+        id=id, at_us=0, domain="team", chain=links, model="m", body=body, pool="pool", provider="openai", tokens=tokens, read=read,
         ttl_s=300, rates=Rates(uncached=2_000_000, cached=500_000),
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """`tollway.yaml`: what is read, and errors that name the place and the way out."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,24 @@ def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path, key: str, env: 
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, BACKEND.replace("env:K", key), **env)
     assert all(word in str(caught.value) for word in words)
+    assert re.match(rf"{re.escape(str(tmp_path))}/tollway\.yaml:5:\d+: backends\.b\.key: ", str(caught.value))
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("backends: {a: {dialect: openai, url: 'http://x/v1', models: [m]}}\npassthrough:\n  /gemini: nobody\n", 3),
+    ("data: d\nredis_url: redis://u:p@x\n", 2),
+    ("backends:\n  a:\n    dialect: openai\n    url: http://x/v1\n    models: [m]\n    accounts: {eu: {key: env:NOPE}}\n", 2),
+])  # fmt: skip
+def test_what_is_wrong_has_a_line(tmp_path: Path, text: str, line: int) -> None:
+    """Also what only shows when fields are put together; the nearest place, where the field is none of the file's."""
+    with pytest.raises(SettingsError, match=rf"tollway\.yaml:{line}:"):
+        read(tmp_path, text)
+
+
+def test_a_model_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="once"):
+        read(tmp_path, BACKEND.replace("models: [m]", "models: [m, m]"))
 
 
 def test_a_placeholder_is_no_pepper(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_it_says_where_everything_is(up: Up) -> None:
         assert up.key(name) in up.said
         assert (up.data / "keys" / name).stat().st_mode & 0o777 == 0o600
     assert httpx.get(f"{up.dashboard}/_stcore/health", timeout=240).status_code == 200
+    assert f"demo --data {up.data.name} " in up.said  # which finds its port
 
 
 def test_the_openai_sdk_works_unchanged(up: Up) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from msgspec.structs import replace as with_fields
 
 from benchmarks.prefix_world import World, world
 from gateway import dialects, warming
@@ -19,10 +21,14 @@ from gateway.planner.caches import rules_of
 from gateway.planner.reuse import Chance
 from gateway.planner.values import Warm
 from gateway.relay import Client
-from gateway.warming import Warmer, only
-from router_policies.rules import Cache, Policy
+from gateway.warming import Warmer, Where, only, silent
+from router_policies.globs import Glob
+from router_policies.rules import Budget, Cache, Downgrade, Klass, ModelRules, Policy, Rule
+from router_policies.sensitivity import classify
+from router_policies.types import Ask
 
 LONG = "toll road " * 1_500
+WHERE = Where("b", "standard")
 OFTEN = Chance((0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95))
 NEVER = Chance((0.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5))
 POLICY = Policy(team="t", version="v", classes={}, cache=Cache(keep_warm_usd_per_day=1.0))
@@ -64,7 +70,7 @@ def warmer(sent: Sent, policy: Policy = POLICY) -> Warmer:
 async def test_a_ping_goes_out_shortly_before_the_end_of_each_lifetime_while_it_pays() -> None:
     sent, one = Sent(), None
     one = warmer(sent)
-    one.note(call(), "s", "b", planned())
+    one.note(call(), "s", WHERE, planned())
     at_s = [int(at) for at in range(0, 4_000, 10) if await one.turn(at * 1_000_000)]
     assert at_s[:2] == [270, 540]
     assert len(one) == 0, "in the end it is let go"
@@ -73,6 +79,31 @@ async def test_a_ping_goes_out_shortly_before_the_end_of_each_lifetime_while_it_
     assert (silent.client, silent.tags, silent.at_us) == ("keep_warm", {"tollway": "keep_warm"}, 270_000_000)
     assert [(budget.name, budget.scope, float(budget.limit_usd)) for budget in policy.budgets] == [("keep_warm", "tag:tollway", 1.0)]
     assert policy.version != POLICY.version
+
+
+def test_what_speaks_of_the_call_alone_is_not_said_again() -> None:
+    """A key against repeats would have the client's old answer given back in place of a ping."""
+    headers = {"idempotency-key": "k", "x-tollway-class": "batch", "x-stainless-read-timeout": "5", "anthropic-beta": "b"}
+    assert silent(with_fields(call(), headers=headers), 1, "keep_warm").headers == {"anthropic-beta": "b"}
+
+
+def test_a_ping_that_a_budget_refuses_goes_nowhere_else() -> None:
+    """Another lane or model would write the prompt where nobody looks for it."""
+    down = Budget(name="d", limit_usd=Decimal(1), on_exhausted="downgrade", downgrade=Downgrade(model="other"))
+    rules = replace(POLICY, budgets=(down,), models=ModelRules(fallbacks={"m": ("other",)}))
+    ping = only(rules, WHERE, "keep_warm", 1.0)
+    assert [(one.name, one.on_exhausted) for one in ping.budgets] == [("d", "reject"), ("keep_warm", "reject")]
+    assert ping.models.fallbacks == {}
+
+
+def test_a_ping_hurries_for_nobody() -> None:
+    """A class's deadline would cut it, and a hedge write the prompt twice; the lane stays."""
+    hasty = Klass(name="hasty", total_deadline_ms=5.0, hedge=True, lanes=(Glob("fast"),))
+    rules = replace(POLICY, classes={"hasty": hasty}, default_class="hasty", rules=(Rule(name="r", klass=hasty, when=lambda ask: True),))
+    ping = only(rules, WHERE, "keep_warm", 1.0)
+    verdict = classify(ping, Ask(team="t", model="m", wished_class="hasty"))
+    assert (verdict.klass.name, verdict.klass.total_deadline_ms, verdict.klass.hedge) == ("keep_warm", None, False)
+    assert [lane.matches(WHERE.lane) for lane in verdict.klass.lanes] == [True]
 
 
 @pytest.mark.parametrize(("body", "chance"), [
@@ -84,7 +115,7 @@ async def test_a_ping_goes_out_shortly_before_the_end_of_each_lifetime_while_it_
 async def test_where_it_is_of_no_use_nothing_is_sent(body: Json, chance: Chance) -> None:
     sent = Sent()
     one = warmer(sent)
-    one.note(call(**body), "s", "b", planned(chance))
+    one.note(call(**body), "s", WHERE, planned(chance))
     assert not [at for at in range(0, 2_000, 10) if await one.turn(at * 1_000_000)]
     assert sent.calls == []
 
@@ -92,8 +123,8 @@ async def test_where_it_is_of_no_use_nothing_is_sent(body: Json, chance: Chance)
 async def test_a_turn_takes_the_place_of_the_one_before_and_a_refusal_ends_it() -> None:
     sent = Sent(400)
     one = warmer(sent)
-    one.note(call(), "s", "b", planned())
-    one.note(call(100.0), "s", "b", planned())
+    one.note(call(), "s", WHERE, planned())
+    one.note(call(100.0), "s", WHERE, planned())
     assert [at for at in range(0, 2_000, 10) if await one.turn(at * 1_000_000)] == [370]
     assert len(one) == 0
 
@@ -102,10 +133,10 @@ async def test_what_is_late_is_not_sent_and_a_policy_that_says_no_is_heard() -> 
     """An expired prefix is no longer there to be kept."""
     sent = Sent()
     one = warmer(sent)
-    one.note(call(), "s", "b", planned())
+    one.note(call(), "s", WHERE, planned())
     await one.turn(400_000_000)
     off = warmer(sent, replace(POLICY, cache=Cache()))
-    off.note(call(), "s", "b", planned())
+    off.note(call(), "s", WHERE, planned())
     await off.turn(275_000_000)
     assert sent.calls == []
     assert len(one) == len(off) == 0
@@ -114,12 +145,12 @@ async def test_what_is_late_is_not_sent_and_a_policy_that_says_no_is_heard() -> 
 def test_memory_is_bounded() -> None:
     one = Warmer(lambda team: POLICY, most_bytes=1_000)
     for n in range(50):
-        one.note(call(), f"s{n}", "b", planned())
+        one.note(call(), f"s{n}", WHERE, planned())
     assert 0 < len(one) < 15
 
 
 def test_a_ping_is_paid_from_the_teams_budgets_too() -> None:
-    assert [budget.name for budget in only(only(POLICY, "b"), "b").budgets] == ["keep_warm", "keep_warm"]
+    assert [budget.name for budget in only(only(POLICY, WHERE, "keep_warm", 1.0), WHERE, "keep_warm", 1.0).budgets] == ["keep_warm", "keep_warm"]
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -153,12 +184,12 @@ def test_a_conversation_with_a_long_pause_is_read_to_its_end(monkeypatch: pytest
         [third] = running.send("anthropic", "app", [turn(2)], 20.0 + 1.6 * life_s)
         assert third.used is not None
         assert third.used.read == ping.used.read
-        clients = {row["client"]: row["calls"] for row in _usage(running)}
+        clients = {row["client"]: row["calls"] for row in usage(running, by="client")["rows"]}
         assert clients == {"app/1": 3, "keep_warm": 1}
 
 
-def _usage(running: World) -> list[Json]:
+def usage(running: World, **words: str) -> Json:
     headers = {"authorization": f"Bearer {running.key}"}
-    answer = httpx.get(f"{running.url}/tollway/usage", params={"by": "client"}, headers=headers, trust_env=False, timeout=60, verify=False)
-    rows: list[Json] = answer.raise_for_status().json()["rows"]
-    return rows
+    answer = httpx.get(f"{running.url}/tollway/usage", params=words, headers=headers, trust_env=False, timeout=60, verify=False)
+    found: Json = answer.raise_for_status().json()
+    return found

@@ -222,6 +222,10 @@ class Bench:
         family = [self.process, *self.process.children(recursive=True)]
         return sum(float(one.memory_info().rss) for one in family) / 2**20
 
+    def waited_s(self) -> float:
+        """For a core: how long the gateway's loop and this process were ready to run and did not, so far."""
+        return sum(_waited_s(pid) for pid in (self.process.pid, os.getpid()))
+
     def fds(self) -> int:
         return sum(int(one.num_fds()) for one in [self.process, *self.process.children(recursive=True)])
 
@@ -287,6 +291,10 @@ async def read_answer(reader: asyncio.StreamReader, got: Got) -> None:
         await reader.readexactly(2)
     await reader.readexactly(2)
     got.body = b"".join(parts)
+
+
+def _waited_s(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def p99_ms(seconds: Sequence[float]) -> float:

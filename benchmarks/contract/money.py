@@ -1,4 +1,4 @@
-"""C1 to C7, C15 to C23 and C27, as far as the test suite has their scenarios, which are run here longer.
+"""C1 to C7, C15 to C20, C22, C23 and C27, as far as the test suite has their scenarios, which are run here longer.
 
 Each prints its figures as `C3 {...}`; where one prints none, what is told is how many passed.
 """
@@ -18,6 +18,7 @@ _HOURS_S = 6 * 3_600
 _REPLICAS = "tests/budgets/test_replicas.py"
 _THREE = "test_three_replicas_with_two_hundred_calls_each_overspend_nothing"
 _KILLED = "test_what_was_killed_leaves_nothing_reserved"
+_WIRES = "tests/flow/test_wires.py"
 _AWAY = "test_a_store_that_goes_away_costs_calls_nothing"
 
 
@@ -75,11 +76,11 @@ def phantom(scale: Scale) -> Reached:
 
 @experiment("C5")
 def store_away(scale: Scale) -> Reached:
-    """SIGKILL, SIGSTOP, FLUSHALL, restart."""
+    """SIGKILL, SIGSTOP, FLUSHALL, restart; a wire that loses, cuts, is silent."""
     seconds = scale.of(0, 120)
     found = scenarios(
-        "C5", f"4 ways, away for {max(seconds / 2, 1):.0f} s each; no promoted replica", f"{_REPLICAS}::{_AWAY}",
-        TOLLWAY_CHAOS_S=seconds,
+        "C5", f"4 ways, away for {max(seconds / 2, 1):.0f} s each; 3 bad wires; no promoted replica", f"{_REPLICAS}::{_AWAY}",
+        f"{_WIRES}::test_redis_is_behind_a_bad_wire", TOLLWAY_CHAOS_S=seconds,
     )  # fmt: skip
     waits = [[float(ms) for ms in each.split(", ")] for each in re.findall(r"'hold_ms_p50_p99_max': \[([^]]+)\]", found.figure)]
     longest, usual = max((each[2] for each in waits), default=0.0), max((each[0] for each in waits), default=0.0)
@@ -89,10 +90,10 @@ def store_away(scale: Scale) -> Reached:
 
 @experiment("C6")
 def database_away(scale: Scale) -> Reached:
-    """SIGKILL and SIGSTOP of PostgreSQL under load; starts without it."""
+    """SIGKILL and SIGSTOP of PostgreSQL under load, starts without it; a wire that loses, cuts, is silent; a full disk."""
     return scenarios(
-        "C6", "killed and frozen for some seconds under load; no packet loss, no full disk there",
-        "tests/flow/test_replicas.py", "-k", "database_is_away",
+        "C6", "killed, frozen, 3 bad wires, its disk full (needs root), for some seconds under load",
+        "tests/flow/test_replicas.py", _WIRES, "-k", "database",
     )  # fmt: skip
 
 
@@ -104,11 +105,12 @@ def faults(scale: Scale) -> Reached:
 
 @experiment("C15")
 def malformed(scale: Scale) -> Reached:
-    """Odd requests at every path, mutations of good bodies, and what parsers are given."""
+    """Odd requests at every path, mutations of good bodies, what endpoints' own schemas say, and what parsers are given."""
     bodies = scale.of(400, 20_000)
     return scenarios(
-        "C15", f"{bodies:.0f} mutated bodies and every odd request; neither schemathesis nor atheris", "tests/flow/test_odd.py",
-        "tests/dialects/test_sse.py", "tests/dialects/test_splice.py", "tests/router_policies/test_strict_yaml.py",
+        "C15", f"{bodies:.0f} mutated bodies, every odd request, every endpoint by its schema; no atheris",
+        "tests/flow/test_odd.py", "tests/flow/test_spec.py", "tests/dialects/test_sse.py", "tests/dialects/test_splice.py",
+        "tests/router_policies/test_strict_yaml.py",
         TOLLWAY_ODD=bodies,
     )  # fmt: skip
 
@@ -131,15 +133,6 @@ def reloads(scale: Scale) -> Reached:
     return scenarios(
         "C20", "1,000 slips in policy files, 60 cuts; live ones by the gateway's own reload; prices are read at the start only",
         "tests/router_policies/test_mutations.py", "tests/flow/test_policy.py", "tests/metering/test_rows.py",
-    )  # fmt: skip
-
-
-@experiment("C21")
-def apart(scale: Scale) -> Reached:
-    """Two teams with the same prompts and canaries of their own, and the engine's blocks by salt."""
-    return scenarios(
-        "C21", "canaries by every path, salts, the engine's cache by salt; no timing test", "tests/flow/test_canaries.py",
-        "tests/inference/test_blocks.py", "tests/prefix/test_history.py",
     )  # fmt: skip
 
 
@@ -166,10 +159,11 @@ def arithmetic(scale: Scale) -> Reached:
 
 @experiment("C17")
 def clocks(scale: Scale) -> Reached:
-    """Windows in their zones over every change of clocks, holds on a clock that does not jump."""
+    """Windows in their zones over every change of clocks, holds on a clock that does not jump, replicas that keep one time."""
     return scenarios(
-        "C17", "hypothesis over 12 zones; no whole replicas with clocks apart", "tests/budgets/test_windows.py",
-        "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+        "C17", "hypothesis over 12 zones; two replicas, one with two workers, with clocks ten minutes apart; a step of an hour",
+        "tests/budgets/test_windows.py", "tests/budgets/test_memory.py", "tests/contracts/test_budgets.py",
+        "tests/flow/test_clocks.py",
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ def page(view: View, viewer: Viewer) -> None:
     _mend(view)
     parts.heading("What each lever saves, against conversations held out from it")
     _levers(view)
+    _warmed(view)
     parts.heading("Written and never read: teams whose writes cost more than reads saved")
     _wasted(data.spend(("team", "model"), view.part).rows)
     parts.heading("All figures")
@@ -127,6 +128,23 @@ def _levers(view: View) -> None:
     since = data.instant(min(one.since_us for one in found), view.tz)
     st.caption(f"Of conversations since {since:%d %B %H:%M}: the range's last two days, and of those the latest "
                f"{data.LATEST_ENTRIES:,} attempts. The true figure lies between from and to with 95 % confidence.")
+
+
+def _warmed(view: View) -> None:
+    """The gateway's own calls, where a policy pays for any."""
+    found = data.warmed(view.part)
+    if not found:
+        return
+    parts.heading("Kept warm and written ahead by the gateway itself")
+    rows: list[dict[str, Any]] = [
+        {"client": one.kind, "calls": one.calls, "cost": _usd(one.nanos), "of use": one.use, "looked at": one.looked,
+         "saved": _usd(one.saved)}
+        for one in found
+    ]  # fmt: skip
+    money = {name: parts.money(name, [row[name] for row in rows]) for name in ("cost", "saved")}
+    parts.frame(rows, "warmed", money)
+    st.caption("Of the range's last two days. A call is of use if another reads what it kept within the hour; what caching "
+               "saved that one is what it saved.")
 
 
 def _note(one: Saving) -> str:

@@ -53,6 +53,10 @@ class KeyRecord:
     """`models`: patterns of those it may name; `addresses`: networks that it may be shown from. None in a list: all."""
     changed_us: int = 0
 
+    def ended(self, now_us: int) -> bool:
+        """Whether it was revoked or has expired."""
+        return self.revoked_us is not None or (self.expires_us is not None and self.expires_us <= now_us)
+
 
 def mint() -> tuple[str, Secret]:
     """A new key's id and its whole text."""
@@ -164,7 +168,7 @@ class KeyRing:
             if len(self._checked) >= _CHECKED_MOST:
                 self._checked.clear()
             self._checked[mark] = record
-        if record.revoked_us is not None and record.revoked_us <= now_us:
+        if record.revoked_us is not None:  # whatever its time: another machine may have said so
             raise Unauthorized("this API key was revoked; ask your team lead for a new one")
         if record.expires_us is not None and record.expires_us <= now_us:
             raise Unauthorized("this API key has expired; ask your team lead for a new one")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -16,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gateway.alerts import Alert, rules, senders
 from gateway.alerts.rules import Bounds
 from gateway.alerts.senders import Channel
+from gateway.core import clock
 from gateway.ledger.budget_use import Limit
 from gateway.ledger.reports import LedgerUnavailable, Reports
 from gateway.ledger.sql import Store
@@ -51,7 +51,7 @@ class AlertWatch:
 
     def look(self) -> list[Alert]:
         """What would be sent now, if it was not already."""
-        return rules.found(self.reports, self.limits(), self.bounds, time.time_ns() // 1_000)
+        return rules.found(self.reports, self.limits(), self.bounds, clock.now_us())
 
     async def _first(self, alert: Alert) -> bool:
         """Writes it down; whether nobody had."""

@@ -7,7 +7,7 @@ fields are taken out, and the answer and the ledger name them.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gateway.settings_file import BackendSettings
 
@@ -69,6 +69,9 @@ _ENGINES = _SAMPLING | _SHAPE | _TEMPLATE | _TELLING
 """What vLLM, SGLang, TensorRT-LLM, llama.cpp and the embedded engine take beside the API's and what harms nobody."""
 _FOR_EMBEDDINGS = frozenset({"add_special_tokens", "embed_dtype", "endianness", "normalize", "truncate_prompt_tokens"})
 
+_SEEDLESS = frozenset({"anthropic_messages", "openai_responses"})
+"""Dialects without a word for `seed`, which promises no answer where there is one: calls go without it, and are told so."""
+
 KNOWN: Known = {
     name: fields | (_FOR_EMBEDDINGS if name == "openai_embeddings" else _ENGINES) for name, fields in APIS.items()
 }
@@ -85,11 +88,12 @@ def known(backend: BackendSettings) -> Known | None:
     return {name: fields | more for name, fields in KNOWN.items()}
 
 
-def left_out(fields: Known, client: str, upstream: str, names: Iterable[str]) -> list[str]:
+def left_out(fields: Known | None, client: str, upstream: str, names: Collection[str]) -> list[str]:
     """Which of a body's top-level `names` do not travel from one dialect to another, most often the same."""
-    if fields[client].issuperset(names):
-        return []
-    return [name for name in names if name not in fields[client] and name not in fields[upstream]]
+    lost = [] if client == upstream or upstream not in _SEEDLESS else [name for name in names if name == "seed"]
+    if fields is None or fields[client].issuperset(names):
+        return lost
+    return lost + [name for name in names if name not in fields[client] and name not in fields[upstream]]
 
 
 def told(left: Iterable[str]) -> str:
@@ -99,4 +103,4 @@ def told(left: Iterable[str]) -> str:
 
 def receipt(left: Iterable[str]) -> Mapping[str, str]:
     """For the entry of an attempt that left something out."""
-    return {"pass": "known_fields", "place": told(left), "dropped": "not on the list of fields for an engine of one's own"}
+    return {"pass": "known_fields", "place": told(left), "dropped": "the backend does not get these fields"}

@@ -7,7 +7,7 @@ serves every call for a few milliseconds, so a decision costs no bookkeeping.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -74,9 +74,9 @@ class Target:
         """Whether it is the provider whose dialect it speaks, who knows that client's billing header."""
         return self.dialect == "anthropic_messages" and not self.cache_salt
 
-    def left_out(self, client: str, names: Iterable[str]) -> list[str]:
+    def left_out(self, client: str, names: Collection[str]) -> list[str]:
         """Which of the top-level fields of a body in the client's dialect do not travel there."""
-        return [] if self.known_fields is None else left_out(self.known_fields, client, self.dialect, names)
+        return left_out(self.known_fields, client, self.dialect, names)
 
     def at(self, path: str) -> Target:
         """The same lane, at another path under the backend's address."""

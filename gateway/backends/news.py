@@ -6,12 +6,12 @@ whose own calls had failed, so that a process that fails alone is not talked int
 """
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from functools import partial
 from typing import Literal
 
 from gateway.backends.fleet import Fleet
+from gateway.core import clock
 
 What = Literal["fails", "answers", "cools"]
 News = tuple[What, float, str]
@@ -29,7 +29,7 @@ class LaneNews:
 
     def take(self, pairs: Iterable[tuple[str, News]]) -> None:
         """What another process has seen; lanes that are not configured here do not matter."""
-        now_s = time.time()
+        now_s = clock.now_us() / 1e6
         for key, (what, until_s, why) in pairs:
             probe = self._fleet.probes.get(key)
             if probe is None:
@@ -42,4 +42,4 @@ class LaneNews:
 
     def _say(self, key: str, what: What, seconds: float, why: str) -> None:
         if self.fresh is not None:
-            self.fresh[key] = what, time.time() + seconds, why[:200]
+            self.fresh[key] = what, clock.now_us() / 1e6 + seconds, why[:200]

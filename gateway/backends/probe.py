@@ -61,11 +61,15 @@ class LaneProbe:
     def why_not(self, now: float) -> str | None:
         """Why no call should go there now (`now` is monotonic seconds), or None."""
         if now < self._cooled_until:
-            return f"{self._why}; left alone for {self._cooled_until - now:.0f} s more"
+            return f"{self._why}; left alone for {self._cooled_until - now:.1f} s more"
         wait_s = self._breaker.wait_s(now)
         if wait_s:
             return f"{self._why}; tried again in {wait_s:.1f} s"
         return None
+
+    def rest_s(self, now: float) -> float:
+        """How long until a call may go there; 0: now."""
+        return max(self._cooled_until - now, self._breaker.wait_s(now), 0.0)
 
     def cooled_for_s(self, now: float) -> float:
         return max(self._cooled_until - now, 0.0)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
+from gateway.core import clock
 from gateway.core.errors import NotFound, Overloaded
 
 MOST = 100_000
@@ -30,13 +31,15 @@ class Thing(Protocol):
     def team(self) -> str: ...
     @property
     def backend(self) -> str: ...
+    @property
+    def tokens(self) -> int | None: ...
 
 
 class Shelf(Protocol):
     """The database's part; see `MemoryTable`."""
 
-    async def note(self, things: Sequence[tuple[str, str, str]]) -> None:
-        """Id, team and backend of each. Raises where the database is away."""
+    async def note(self, things: Sequence[tuple[str, str, str, int | None]]) -> None:
+        """Id, team, backend and tokens of each. Raises where the database is away."""
 
     async def find(self, name: str) -> Thing | None: ...
 
@@ -44,12 +47,12 @@ class Shelf(Protocol):
 
 
 class Stored:
-    """Id -> (team, backend); the oldest is forgotten first. `start` and `close` where there is a shelf."""
+    """Id -> (team, backend, tokens); the oldest is forgotten first. `start` and `close` where there is a shelf."""
 
     def __init__(self, shelf: Shelf | None = None, most: int = MOST) -> None:
         self._shelf, self._most = shelf, most
-        self._kept: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        self._waiting: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, str, int | None]] = OrderedDict()
+        self._waiting: OrderedDict[str, tuple[str, str, int | None]] = OrderedDict()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -63,12 +66,13 @@ class Stored:
             await asyncio.gather(self._task, return_exceptions=True)
             await self._flush()
 
-    def keep(self, name: str, team: str, backend: str) -> None:
+    def keep(self, name: str, team: str, backend: str, tokens: int | None = None) -> None:
+        """`tokens`: of an answer, with all that it goes on from."""
         if len(name) > _LONGEST:
             return
-        self._remember(name, team, backend)
+        self._remember(name, team, backend, tokens)
         if self._shelf is not None:
-            self._waiting[name] = team, backend
+            self._waiting[name] = team, backend, tokens
             if len(self._waiting) > _WAITING:
                 self._waiting.popitem(last=False)
             self._wake.set()
@@ -84,7 +88,7 @@ class Stored:
             refusal.code = "database_unavailable"
             raise refusal from error
         if found is not None:
-            self._remember(name, found.team, found.backend)
+            self._remember(name, found.team, found.backend, found.tokens)
 
     def backend(self, name: str, team: str, *, param: str | None = None) -> str | None:
         """Who keeps it; None where that is not known. Raises `NotFound` for what another team stored."""
@@ -95,8 +99,13 @@ class Stored:
             raise NotFound(f"there is no {name[:100]!r} of your team", param=param)
         return found[1]
 
-    def _remember(self, name: str, team: str, backend: str) -> None:
-        self._kept[name] = (team, backend)
+    def tokens(self, name: str) -> int | None:
+        """Of a stored answer and all that it goes on from; None where nobody saw it."""
+        found = self._kept.get(name)
+        return None if found is None else found[2]
+
+    def _remember(self, name: str, team: str, backend: str, tokens: int | None) -> None:
+        self._kept[name] = (team, backend, tokens)
         self._kept.move_to_end(name)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
@@ -110,11 +119,11 @@ class Stored:
                 await asyncio.sleep(1.0)
             elif time.monotonic() - pruned_s > PRUNE_S and self._shelf is not None:
                 pruned_s = time.monotonic()
-                await self._shelf.prune(time.time_ns() // 1_000)
+                await self._shelf.prune(clock.now_us())
 
     async def _flush(self) -> bool:
         self._wake.clear()
-        batch = [(name, team, backend) for name, (team, backend) in self._waiting.items()]
+        batch = [(name, *kept) for name, kept in self._waiting.items()]
         if not batch or self._shelf is None:
             return True
         try:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gateway.ledger import Entry
 from gateway.metering import prices
+from gateway.metering.prices import Offer
 from gateway.settings import Settings
 from gateway.settings_file import LaneSettings
 from router_policies.live import LaneFigures, Prior
@@ -23,7 +24,7 @@ def rates_now(book: prices.PriceBook) -> RatesOf:
     """The prices of today."""
 
     def rates_of(provider: str, model: str, tier: str | None) -> Rates:
-        found = book.rates(provider, model, tier, time.time_ns() // 1_000)
+        found = book.rates(Offer(provider, model, tier), time.time_ns() // 1_000)
         return Rates() if found is None else Rates(found.uncached, found.cached, found.cache_write, found.output)
 
     return rates_of

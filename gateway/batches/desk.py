@@ -90,7 +90,7 @@ class Desk:
                 self._wake()
                 answer = await asyncio.to_thread(self._batch, await self._one(call, id))
             case _:
-                raise MethodNotAllowed(f"{path[:100]} does not take {method}")
+                raise MethodNotAllowed.of(f"{path[:100]} does not take {method}", "GET, POST, DELETE")
         body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
         await client.respond(200, _JSON if not isinstance(answer, bytes) else [(b"content-type", b"application/jsonl")], body)
 

@@ -25,7 +25,10 @@ from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
 from gateway.dialects import fitting
-from gateway.holds import Holds
+from gateway.dialects.attached import attached
+from gateway.holds import Asked, Holds
+from gateway.metering import estimate
+from gateway.planning import output_cap
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.settings_file import QueueSettings
@@ -78,9 +81,9 @@ class Handover:
             if one.name not in taken:
                 continue
             try:
-                body = self._body(one, lane, target)
-                bookings.append((one.name, await self._booking(one, lane, target, body)))
-                calls.append((one.name, body))
+                booking = await self._booking(one, lane, target)
+                bookings.append((one.name, booking))
+                calls.append((one.name, booking.sent))
             except GatewayError as error:
                 await self._finished(one.line, None, error.status, dialects.render_error(one.call.dialect, error))
         if not calls:
@@ -103,27 +106,35 @@ class Handover:
     def _reserve_us(self, one: Ready) -> int:
         return int(reserve_s(one.batch.window_s, 0, self._pacing.pace) * 1e6)
 
-    def _body(self, one: Ready, lane: Lane, target: Target) -> bytes:
+    def _body(self, one: Ready, lane: Lane, target: Target, limit: int | None) -> bytes:
+        """`limit`: most output tokens, where the call names none itself."""
         model = one.resolved.model
         set_fields = {name: value for name, value in target.set_fields.items() if name != "service_tier"}
+        if limit is not None:
+            set_fields[dialects.limit_field(target.dialect, lane.models[model].upstream)] = limit
         left = dict.fromkeys(target.left_out(one.call.dialect, one.call.sketch.spans))
         body = dialects.request(
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
             set_fields={**left, **set_fields}, ask_usage=False,
         )  # fmt: skip
-        return fitting.accepted(body, one.call.dialect, target)
+        body = fitting.accepted(body, one.call.dialect, target)
+        return fitting.shorten(body, fitting.names_for(body, one.call.dialect, target))
 
-    async def _booking(self, one: Ready, lane: Lane, target: Target, body: bytes) -> Booking:
-        """Held and journalled as if it were sent by itself."""
-        model, call = one.resolved.model, one.call
+    async def _booking(self, one: Ready, lane: Lane, target: Target) -> Booking:
+        """Held and journalled as if it were sent by itself, with an output limit where team or budget set one."""
+        model, call, cap = one.resolved.model, one.call, output_cap(one.call, one.policy)
+        body = self._body(one, lane, target, cap)
+        if cap is not None:
+            call = replace(call, sketch=replace(call.sketch, max_output_tokens=cap))
         ranked = Ranked(lane, model, 0.0, 0.0, 0.0, 0.0)
         decision = Decision(
             klass=one.klass, model=model, ranked=(ranked,), refused=(), policy_version=one.policy.version,
             reason=f"class {one.klass.name}; queued, and handed to the batch of {lane.key}",
         )  # fmt: skip
+        held = attached(call.body, call.sketch.parts)
         plan = Plan(
             call=replace(call, body=b""), decision=decision, changes=(), chain=Chain(), lanes_seen=(),
-            prompt_tokens=max(len(body) // 4, 1), cached={},
+            prompt_tokens=estimate.usual_input(len(body), held), cached={},
         )  # fmt: skip
         booking = Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
@@ -131,8 +142,11 @@ class Handover:
         )  # fmt: skip
         left_s = max(one.line.deadline_us / 1e6 - self._pacing.now_s(), 0.0)
         until = time.monotonic() + left_s
-        held = await self._holds.take(call, one.policy, ranked, target, booking.id, len(body), deadline=until)
-        booking.hold = held.hold
+        asked = Asked(booking.id, call, ranked, target, len(body), held, deadline=until)
+        taken = await self._holds.take(one.policy, asked)
+        booking.hold = taken.hold
+        if taken.limit is not None:
+            booking.sent = self._body(one, lane, target, taken.limit)
         booking.open()
         return booking
 
@@ -216,4 +230,4 @@ def _read(dialect: str, target: Target, line: Line, status: int, raw: bytes) -> 
         body, seen = dialects.answer(dialect, target.dialect, raw, dialects.read(dialect, line.body))
     except GatewayError as error:
         return error.status, dialects.render_error(dialect, error), Observed(usage=_NOTHING)
-    return 200, body, seen
+    return 200, fitting.restore(body, fitting.names_for(line.body, dialect, target)), seen

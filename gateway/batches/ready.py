@@ -1,7 +1,6 @@
 """A line of a batch as the call that it is, and the lanes that it may take: those at once, and the providers' batches."""
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,9 +8,11 @@ from gateway import dialects
 from gateway.backends.fleet import Fleet, Target
 from gateway.batches.book import Batch, Line
 from gateway.batches.desk import ENDPOINTS
+from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.errors import Unauthorized
 from gateway.core.ids import new_id
+from gateway.planning import permitted
 from gateway.services import Services
 from router_policies.globs import first_match
 from router_policies.policy import Resolved, resolve_model
@@ -45,19 +46,18 @@ def name_of(line: Line) -> str:
 def ready(via: Services, line: Line, batch: Batch) -> Ready:
     """Raises `GatewayError` for what can never be made."""
     record, tenant = via.keys.record(batch.key_id), via.keys.known(batch.key_id)
-    at_us = time.time_ns() // 1_000
-    ends = () if record is None else (record.revoked_us, record.expires_us)
-    if tenant is None or not ends or any(end is not None and end <= at_us for end in ends):
+    at_us = clock.now_us()
+    if tenant is None or record is None or record.ended(at_us):
         raise Unauthorized("the API key of this batch was revoked or has expired")
     dialect, wished, who = ENDPOINTS[batch.endpoint], batch.detail["class"], batch.detail["who"]
     policy = via.policies.current.for_team(batch.team)
     granted = wished in policy.classes and policy.client_may.choose(wished)
     call = Call(
         id=new_id("call_", at_us), dialect=dialect, tenant=tenant,
-        sketch=dialects.read(dialect, line.body), body=line.body, path=batch.endpoint,
+        sketch=dialects.read(dialect, line.body, batch.team), body=line.body, path=batch.endpoint,
         headers={"x-tollway-class": wished}, at_us=at_us, **who,
     )  # fmt: skip
-    return Ready(line, batch, call, policy, policy.classes[wished if granted else policy.default_class])
+    return Ready(line, batch, permitted(call, policy), policy, policy.classes[wished if granted else policy.default_class])
 
 
 def live(fleet: Fleet, one: Ready) -> list[str]:

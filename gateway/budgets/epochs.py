@@ -133,10 +133,16 @@ class Epochs:
             return
         renewed, self._renewed = self._renewed, False
         self._book.rejoin(renewed=renewed)
-        for account, _ in self._leases.standing() if self._leases else ():
-            self.drop_lease(account)
+        for account, left in self._leases.end() if self._leases else ():
+            if not left:
+                self.drop_lease(account)
+            else:
+                with contextlib.suppress(Away):
+                    self._ask_lease(account, left, left)
         self.open = True
         self._opened.set()
+        if self._leases is not None:
+            self._spawn(self._draw(self._leases))
 
     async def _wait(self) -> None:
         """Until the epoch is open for all."""
@@ -189,15 +195,18 @@ class Epochs:
         if self.open:
             self.open = False
             self._opened.clear()
-            if self._leases is not None:
-                self._leases.begin()
 
     # telling
 
-    def assert_hold(self, hold: Hold) -> None:
-        """Without waiting; what comes after it on the connection is judged after it."""
+    def assert_hold(self, hold: Hold, told: Callable[[], None]) -> None:
+        """Without waiting; what comes after it on the connection is judged after it. `told`: called when the store knows it."""
+
+        def answered(answer: asyncio.Future[Any]) -> None:
+            if not answer.cancelled() and answer.exception() is None:
+                told()
+
         with contextlib.suppress(Away):
-            self._assert(self._link.call, hold)
+            self._assert(self._link.call, hold).add_done_callback(answered)
 
     def _assert(self, call: Callable[..., asyncio.Future[Any]], hold: Hold) -> asyncio.Future[Any]:
         lines = [f"\nm {account.book} {start}" for account, start in hold.slots]
@@ -278,14 +287,19 @@ class Epochs:
         self.run("settle", id, "" if cost is None else cost, amount, 7_200_000, len(slots), 0, *words)
 
     async def _draw(self, leases: Leases) -> None:
-        for account, want in leases.wanted():
-            span = self._calendar.window(account)
-            word, *answer = await self.run(
-                "lease", self._lease_id(account), self.replica, int(TTL_S * 1e6), account.book, span.starts_us or 0,
-                span.ends_us or 0, account.rule.limit_nanos, want,
-            )  # fmt: skip
-            if word == b"ok":
-                leases.drawn(account, int(answer[0]))
+        with contextlib.suppress(Away, Refused):
+            for account, want in leases.wanted():
+                word, *answer = await self._ask_lease(account, want, leases.asks(account, want))
+                if word == b"ok":
+                    leases.drawn(account, int(answer[0]))
+
+    def _ask_lease(self, account: Account, want_nanos: int, least_nanos: int) -> asyncio.Future[Any]:
+        """A lease of that size in place of the one before, of which at least so much stays."""
+        span = self._calendar.window(account)
+        return self.run(
+            "lease", self._lease_id(account), self.replica, int(TTL_S * 1e6), account.book, span.starts_us or 0,
+            span.ends_us or 0, account.rule.limit_nanos, want_nanos, least_nanos,
+        )  # fmt: skip
 
     async def _look_up(self, items: Sequence[str]) -> None:
         """Holds that expired: their replica died, or forgot. What the ledger knows of them is booked, the rest is freed; what

@@ -2,7 +2,9 @@
 
 While the store is there, each account in use has a lease: a hold of this replica's own, renewed every few seconds, of
 what it may need (what it spends in a minute and what its calls hold at once), at most a twentieth of what is left. When
-the store is gone, budgets of that size in memory stand in for the real ones; rate limits become this replica's share.
+the store is gone, budgets of that size in memory stand in for the real ones; rate limits become this replica's share. What an
+outage leaves of a lease is there for the next, which may follow at once: a bad wire comes and goes. The store never holds less
+than is counted on here, also where its answer is lost.
 """
 from __future__ import annotations
 
@@ -83,6 +85,14 @@ class Leases:
                 del self._uses[name]
         return found
 
+    def asks(self, account: Account, want_nanos: int) -> int:
+        """The store is about to be asked for a lease of that size; how much of the one before is counted on meanwhile."""
+        use = self._uses.get(account.id)
+        if use is None:
+            return 0
+        use.leased = min(use.leased, want_nanos)
+        return use.leased
+
     def drawn(self, account: Account, amount_nanos: int) -> None:
         """The store gave so much."""
         if (use := self._uses.get(account.id)) is not None:
@@ -102,9 +112,15 @@ class Leases:
 
     # while it is away
 
-    def begin(self) -> None:
-        """From now on calls are judged by what was drawn."""
+    def end(self) -> list[tuple[Account, int]]:
+        """The store is there again: what is left of each lease. What was taken of it, it hears of as holds and settlements."""
+        found = []
+        for use in self._uses.values():
+            if use.leased:
+                use.leased = max(use.leased - self._alone.taken_nanos(use.account.id), 0)
+                found.append((use.account, use.leased))
         self._alone = MemoryBudgets()
+        return found
 
     def take(
         self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate],

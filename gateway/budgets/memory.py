@@ -28,6 +28,7 @@ from gateway.budgets import (
     no_past,
 )  # fmt: skip
 from gateway.budgets.windows import Window, window
+from gateway.core import clock
 
 _REMEMBERED = 8_192
 """So many settled ids at least, and at most twice as many, are kept to answer a repeated settlement; beyond it the ledger's own
@@ -58,7 +59,7 @@ class MemoryBudgets:
     mode, problem, pending = "normal", None, 0
 
     def __init__(
-        self, now_us: Callable[[], int] = lambda: time.time_ns() // 1_000, past: Past = no_past,
+        self, now_us: Callable[[], int] = clock.now_us, past: Past = no_past,
         steady_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
     ) -> None:  # fmt: skip
         self._now_us, self.past, self._steady_us = now_us, past, steady_us
@@ -168,6 +169,11 @@ class MemoryBudgets:
     def _figures(self, book: _Book, now: int) -> tuple[int, int, Window]:
         book = self._book(book.account, now)
         return book.spent, book.held, book.window
+
+    def taken_nanos(self, account_id: str) -> int:
+        """Spent and held of an account in its present window."""
+        book = self._books.get(account_id)
+        return 0 if book is None else book.spent + book.held
 
     # the past
 

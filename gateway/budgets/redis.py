@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -237,8 +238,7 @@ class RedisBudgets:
         """The store takes calls again: tells it what it does not know, in one step and before any new call."""
         for hold in self.live:
             if renewed or hold.id in self._local:
-                self._epochs.assert_hold(hold)
-        self._local.clear()
+                self._epochs.assert_hold(hold, partial(self._local.discard, hold.id))
         self._posts.send_all()
 
     def unsettled(self) -> list[Hold]:

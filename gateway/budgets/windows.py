@@ -1,10 +1,11 @@
-"""Calendar windows in a time zone: the day, week or month that an instant falls into, to the microsecond.
+"""Calendar windows in a time zone: the day, week or month that an instant falls into, to the microsecond; and times of day.
 
 A day begins at the first instant of its date on the wall clock of the zone, also where midnight is skipped or comes twice;
 so a day has 23 or 25 hours where clocks change, and windows touch without a gap.
 """
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Literal
@@ -48,9 +49,20 @@ def window(kind: Kind, timezone: str, at_us: int) -> Window:
     else:
         first = today.replace(day=1)
         after = (first + timedelta(days=31)).replace(day=1)
-    return Window(_begin(first, place), _begin(after, place))
+    return Window(moment(first, place), moment(after, place))
 
 
-def _begin(day: date, place: tzinfo) -> int:
-    """First instant of a date. `fold=0` picks the earlier of two midnights, and of a skipped one the moment of the skip."""
-    return int(datetime(day.year, day.month, day.day, tzinfo=place).timestamp()) * 1_000_000
+def next_time(hour: int, minute: int, days: Collection[int], timezone: str, after_us: int) -> int:
+    """The first instant after that one at which clocks of the zone show that time, on one of these days of the week, of which
+    Monday is 0."""
+    place = zone(timezone)
+    today = datetime.fromtimestamp(after_us // 1_000_000, place).date()
+    ahead = [today + timedelta(days=n) for n in range(-1, 9)]
+    found = (moment(day, place, hour, minute) for day in ahead if day.weekday() in days)
+    return next(at_us for at_us in found if at_us > after_us)
+
+
+def moment(day: date, place: tzinfo, hour: int = 0, minute: int = 0) -> int:
+    """First instant of a date at that time, midnight if nothing is said. `fold=0` picks the earlier of two; a time that is
+    skipped is taken by the clocks of before, so a skipped midnight is the moment of the skip."""
+    return int(datetime(day.year, day.month, day.day, hour, minute, tzinfo=place).timestamp()) * 1_000_000

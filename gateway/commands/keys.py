@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import click
 from rich.table import Table
 
 from gateway.commands.remote import Remote, options, print_json, print_table
+from router_policies.problems import nearest, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WINDOWS = ("day", "week", "month", "total")
@@ -54,6 +56,19 @@ def create(
         return
     click.echo(made["key"])
     click.echo(f"key {made['id']} of team {made['team']}; it is shown this once", err=True)
+    if role != "admin":
+        _note_default_policy(remote, team)
+
+
+def _note_default_policy(remote: Remote, team: str) -> None:
+    """Says so where no policy file names the team: a slip in its name would else be found by what the key may do."""
+    teams: dict[str, str] = {}
+    with suppress(click.ClickException):  # the key is made, and has been shown
+        teams = remote.ask("GET", "/tollway/admin/policies")["in_force"]
+    if teams and team not in teams:
+        near = nearest(team, teams)
+        hint = f" (did you mean `{near}`?)" if near else ""
+        click.echo(f"note: no policy file names team {printable(team)}{hint}; the default policy decides for it", err=True)
 
 
 @group.command(name="list")
@@ -111,7 +126,8 @@ def _expiry(text: str | None) -> int | None:
     if match := _AGE.fullmatch(text):
         return time.time_ns() // 1_000 + int(match[1]) * _SECONDS[match[2]] * 1_000_000
     try:
-        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
+        instant = datetime.fromisoformat(text)
+        return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1e6)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no time; write 30d, 12h, 2w or 2027-01-31", param_hint="--expires") from None
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 console = Console(highlight=False)
+DEFAULT_URL = "http://127.0.0.1:4000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +89,10 @@ def options(command: F) -> F:
 def later(command: F) -> F:
     """As `options`, for a command that may do without a gateway: `remote` is a function, which finds it when called."""
 
-    @click.option("--url", envvar="TOLLWAY_URL", default="http://127.0.0.1:4000", show_default=True, help="the gateway")
+    @click.option("--url", envvar="TOLLWAY_URL", help=f"the gateway; default: that of the data folder, else {DEFAULT_URL}")
     @click.option("--key", envvar="TOLLWAY_KEY", help="API key; default: the admin key in the data folder")
     @click.option("--data", default=".tollway", type=click.Path(path_type=Path), help="data folder of `tollway up`")
-    def wrapped(url: str, key: str | None, data: Path, **rest: Any) -> Any:
+    def wrapped(url: str | None, key: str | None, data: Path, **rest: Any) -> Any:
         return command(remote=lambda: connect(url, key, data), **rest)
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
@@ -115,7 +117,8 @@ def together(name: str, kind: type, *params: Callable[[F], F]) -> Callable[[F], 
     return wrap
 
 
-def connect(url: str, key: str | None, data: Path) -> Remote:
+def connect(url: str | None, key: str | None, data: Path) -> Remote:
+    """Raises `click.ClickException` where no key is to be found."""
     if key is None:
         path = data / "keys" / "admin"
         try:
@@ -124,7 +127,29 @@ def connect(url: str, key: str | None, data: Path) -> Remote:
             raise click.ClickException(
                 f"no key: give --key, set TOLLWAY_KEY, or name the data folder with --data ({path} is not there)"
             ) from None
-    return Remote(url=url.rstrip("/"), key=key)
+    return Remote(url=(url or _running(data) or DEFAULT_URL).rstrip("/"), key=key)
+
+
+def _running(data: Path) -> str | None:
+    """Where the gateway is that `tollway up` runs on this data folder; None where none does."""
+    try:
+        told = json.loads((data / "run.json").read_text(encoding="utf-8"))
+        os.kill(told["pid"], 0)  # one that was killed leaves its note
+        return str(told["gateway"])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def always_json(command: F) -> F:
+    """`--json` for a command that prints nothing else: who asks every command for it need not know."""
+
+    @click.option("--json", "as_json", is_flag=True, help="print JSON, as it does in any case")
+    def wrapped(as_json: bool, **rest: Any) -> Any:
+        return command(**rest)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", []) + wrapped.__click_params__  # type: ignore[attr-defined]
+    return wrapped  # type: ignore[return-value]
 
 
 def print_table(table: Table) -> None:

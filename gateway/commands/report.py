@@ -63,6 +63,7 @@ def report(remote: Remote, name: str, as_json: bool, **words: str | None) -> Non
         click.echo(f"The cost of {some} is unknown and in no sum of money here.")
     if name == "cache":
         _print_misses(found["misses"])
+        _print_warmed(found["warmed"])
         _print_savings(found["savings"])
 
 
@@ -79,6 +80,15 @@ def _print_misses(misses: list[dict[str, Any]]) -> None:
             one["advice"], f"tollway why {one['example']}",
         )  # fmt: skip
     print_table(table)
+
+
+def _print_warmed(warmed: list[dict[str, Any]]) -> None:
+    """The gateway's own calls."""
+    for one in warmed:
+        cost, saved = _text("_usd", one["cost_usd"]), _text("_usd", one["saved_usd"])
+        latest = "" if one["looked"] == one["calls"] else f" of the latest {one['looked']:,}"
+        calls = f"{one['calls']:,} call{'s' * (one['calls'] != 1)}"
+        click.echo(f"{one['kind']}: {calls}, {cost}; {one['of_use']:,}{latest} were of use, which saved {saved}")
 
 
 def _print_savings(savings: list[dict[str, Any]]) -> None:

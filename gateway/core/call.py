@@ -1,6 +1,7 @@
 """Who asks, for what, in which dialect: the facts of one call before anything was decided about it."""
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,5 +70,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     subgoal: str | None = None
     at_us: int = 0
     """When it arrived, microseconds since the epoch, UTC."""
+    came_s: float = msgspec.field(default_factory=lambda: time.monotonic())
+    """The same on the clock that never jumps: what the call may take is reckoned from there."""
     sent: dict[Any, Any] = {}
     """Memo of `backends.upstream`: what of the headers goes on to each target; shared by all calls with the same head."""

@@ -24,6 +24,8 @@ The text of an error reaches the caller: it holds no key, no host and no path of
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class GatewayError(Exception):
     """Base of all errors that a caller may see."""
@@ -37,6 +39,8 @@ class GatewayError(Exception):
         super().__init__(message)
         self.param = param
         self.retry_after_s = retry_after_s
+        self.headers: Sequence[tuple[bytes, bytes]] = ()
+        """What the answer says of the call beside it: its id, where it went, what it cost."""
 
 
 class BadRequest(GatewayError):
@@ -69,6 +73,13 @@ class ModelNotFound(NotFound):
 
 class MethodNotAllowed(GatewayError):
     status, code = 405, "method_not_allowed"
+
+    @classmethod
+    def of(cls, message: str, allow: str) -> MethodNotAllowed:
+        """With the header that names the methods there are, as HTTP wants it."""
+        error = cls(message)
+        error.headers = [(b"allow", allow.encode("ascii"))]
+        return error
 
 
 class StillRunning(GatewayError):

@@ -2,10 +2,29 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 
 _NAME_BYTES, _SPARE_BITS = 8, 4
+
+
+class Attached(NamedTuple):
+    """What a prompt, or a part of one, holds beside its text."""
+
+    images: int = 0
+    image_bytes: int = 0
+    """Of those that travel in it; none for one that is named by address or id."""
+    sounds: int = 0
+    linked: int = 0
+    """Files, sounds and films that it only names."""
+    recalled: int = 0
+    """Earlier items and spoken answers that it names."""
+    earlier_tokens: int = 0
+    """Of what the provider has stored of the conversation."""
+
+
+NOTHING = Attached()
 
 
 class Block(msgspec.Struct, eq=False, gc=False):
@@ -32,6 +51,8 @@ class Block(msgspec.Struct, eq=False, gc=False):
     """Whether anything in it does."""
     calls_out: bool | None = None
     """As tools, whether one names a server to call."""
+    attached: Attached | None = None
+    """As a message: see `dialects/attached.py`."""
     unnamed: bytes = b""
     """What the name will be made of."""
 

@@ -27,8 +27,9 @@ _KNOWN = frozenset({
 })
 _HINTS = frozenset({
     "metadata", "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier",
+    "seed", "client_metadata",
 })
-"""What the broker decides, or what changes no answer."""
+"""What the broker decides, or what changes no answer; `seed`, which promises none, is told of (`backends/fields.py`)."""
 _HARMLESS: Mapping[str, tuple[Json, ...]] = {
     "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "presence_penalty": (0,), "frequency_penalty": (0,),
     "logit_bias": ({},), "store": (False,), "modalities": (["text"],), "verbosity": ("medium",), "functions": ([],),

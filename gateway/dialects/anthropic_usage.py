@@ -6,16 +6,20 @@ are billed too, each at its own model: they go to `other` as `iteration:TYPE:MOD
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from gateway.core.outcome import Diagnosis
 from gateway.core.usage import TokenUsage
+from gateway.dialects import counts
 from gateway.dialects.counts import Counters, part
 from gateway.dialects.openai_usage import by_lifetime
 
 Raw = Mapping[str, Any]
 _LONGEST = 60
+_TOOLS = frozenset({"web_search_requests", "web_fetch_requests", "code_execution_requests", "tool_search_requests"})
+_MOST_TOOLS = 20
 _EXECUTOR = ("message", "fallback_message")
 _CLASSES = (
     ("input_tokens", "uncached"),
@@ -40,8 +44,7 @@ def usage(raw: Raw) -> TokenUsage:
     cached = counters.take(raw, "cache_read_input_tokens")
     written = by_lifetime(counters, raw)
     output = counters.take(raw, "output_tokens")
-    other = {name: number for name in ("web_search_requests", "web_fetch_requests")
-             if (number := counters.take(part(raw, "server_tool_use"), name))}
+    other = dict(_tools(counters, part(raw, "server_tool_use")))
     rounds = [each for each in raw.get("iterations") or () if isinstance(each, Mapping)]
     if rounds:
         other.update(_extra(counters, rounds))
@@ -69,6 +72,13 @@ def region(raw: Raw) -> str | None:
     """Where it was served, as far as it says."""
     found = raw.get("inference_geo")
     return found if isinstance(found, str) and found != "not_available" else None
+
+
+def _tools(counters: Counters, raw: Raw) -> Iterator[tuple[str, int]]:
+    """What the provider's own tools took; one that nobody knows here makes the cost unknown, for it may be billed."""
+    for told in islice(raw, _MOST_TOOLS):
+        if calls := counters.take(raw, told):
+            yield (told if told in _TOOLS else f"tool:{counts.name(told)}"), calls
 
 
 def _sums(counters: Counters, rounds: Sequence[Raw]) -> dict[str, int]:

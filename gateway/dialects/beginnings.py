@@ -1,7 +1,8 @@
 """Bodies that begin as one before them: a turn of a conversation is read from where it goes on.
 
 An agent sends its whole conversation with every call. Where a body's bytes up to the end of a message are those of an earlier
-body, what was read of them then stands, and only the rest is taken apart. Bounded by bytes; what was used longest ago goes.
+body of its isolation domain, what was read of them then stands, and only the rest is taken apart. Bounded by bytes; what was
+used longest ago goes.
 """
 from __future__ import annotations
 
@@ -68,14 +69,14 @@ class Beginnings:
 
     def clear(self) -> None:
         """Forgets all."""
-        self._alike: dict[tuple[tuple[str, ...], bytes], list[Beginning]] = {}
+        self._alike: dict[tuple[str, tuple[str, ...], bytes], list[Beginning]] = {}
         self._bytes = 0
 
-    def find(self, order: Sequence[str], body: bytes) -> Beginning | None:
+    def find(self, domain: str, order: Sequence[str], body: bytes) -> Beginning | None:
         """The longest that this body begins with."""
         if len(body) < _LEAST_BYTES:
             return None
-        key = tuple(order), body[:_KEY_BYTES]
+        key = domain, tuple(order), body[:_KEY_BYTES]
         alike, best = self._alike.pop(key, None), None
         if alike is None:
             return None
@@ -86,8 +87,8 @@ class Beginnings:
         return best
 
     def keep(
-        self, order: Sequence[str], body: bytes, places: Spans, values: Mapping[str, Any], parts: Mapping[str, Sequence[Part]],
-        field: str, before: Beginning | None,
+        self, domain: str, order: Sequence[str], body: bytes, places: Spans, values: Mapping[str, Any],
+        parts: Mapping[str, Sequence[Part]], field: str, before: Beginning | None,
     ) -> None:
         """Remembers a body that has been read, up to its last but one element of `field`. `before`: what it began with, whose
         place it takes."""
@@ -102,10 +103,10 @@ class Beginnings:
             first[name] = place
         kept = {name: parts.get(name, ()) for name in first} | {field: listed[:-1]}
         told = {name: _told(values[name]) for name in first if name in values}
-        self._add(order, Beginning(body[:end], field, places[field][0], first, told, kept), before)
+        self._add(domain, order, Beginning(body[:end], field, places[field][0], first, told, kept), before)
 
-    def _add(self, order: Sequence[str], new: Beginning, before: Beginning | None) -> None:
-        key = tuple(order), new.text[:_KEY_BYTES]
+    def _add(self, domain: str, order: Sequence[str], new: Beginning, before: Beginning | None) -> None:
+        key = domain, tuple(order), new.text[:_KEY_BYTES]
         alike = self._alike.pop(key, [])
         others = [known for known in alike if known is not before]
         self._alike[key] = [*others[1 - _MOST_ALIKE :], new]

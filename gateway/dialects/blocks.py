@@ -1,8 +1,9 @@
-"""What is known of the parts of prompts, by their bytes: a turn pays only for what nobody has sent before.
+"""What is known of the parts of prompts, by their bytes: a turn pays only for what its team has not sent before.
 
 An agent sends its whole conversation with every call. What the gateway wants to know of a part hangs on its bytes alone, so
-it is found out once in a process and looked up afterwards. No text is kept, nor whose it was. A part is recognised by its
-length and Python's own hash of its bytes, which is keyed by a secret of the process.
+it is found out once in a process and looked up afterwards. No text is kept. A part is recognised by its length and Python's
+own hash of its bytes, which is keyed by a secret of the process; and by its isolation domain, for what takes less time because
+others have sent it would tell that they have.
 """
 from __future__ import annotations
 
@@ -62,9 +63,9 @@ class Blocks:
     def resize(self, max_bytes: int) -> None:
         self._most = max(max_bytes // ENTRY_BYTES // 2, 1)
 
-    def block(self, value: bytes, outer: int) -> Block:
+    def block(self, domain: str, value: bytes, outer: int) -> Block:
         """Raises `BadRequest` for what is not UTF-8 or over a limit; `outer`: levels of JSON around it."""
-        key = _hash(value) ^ outer    # what is within limits at one depth may not be at another
+        key = _hash(value) ^ hash(domain) ^ outer    # what is within limits at one depth may not be at another
         found = self._young.get(key)
         if found is None or found.size != len(value):
             found = self._old.get(key)

@@ -137,7 +137,9 @@ def look(body: bytes) -> Observed:
     except msgspec.MsgspecError:
         found = None
     counted = None if found is None else openai_usage.usual(found.usage)
-    return _look_closer(body) if found is None or counted is None else _observed(found, counted, found.service_tier)
+    if found is None or counted is None or found.service_tier == "auto":
+        return _look_closer(body)
+    return _observed(found, counted, found.service_tier)
 
 
 def _look_closer(body: bytes) -> Observed:
@@ -148,7 +150,10 @@ def _look_closer(body: bytes) -> Observed:
         found = None
     if found is None:
         return _look(body)
-    return _observed(found, usage(found.usage), found.service_tier or openai_tap.tier({}, found.usage))
+    tier = found.service_tier
+    if tier == "auto" or "service_tier" in found.usage:
+        tier = openai_tap.tier({"service_tier": tier}, found.usage)
+    return _observed(found, usage(found.usage), tier)
 
 
 def _observed(answer: _Answer | _Usual, counted: TokenUsage, tier: str | None) -> Observed:

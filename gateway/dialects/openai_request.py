@@ -26,7 +26,7 @@ KNOWN = frozenset({
     "safety_identifier", "seed", "store", "top_logprobs", "verbosity", "web_search_options",
 })
 """Fields of this API that have no word in Prompt."""
-_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed"})
+_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed", "client_metadata"})
 """What another dialect's client may wish for and the broker decides, or what changes no answer."""
 _NEWER = re.compile(r"(^|/)(o\d|gpt-[5-9]|gpt-\d\d)")
 """Models that refuse `max_tokens` and want `max_completion_tokens`; other backends may know only the older name."""
@@ -244,9 +244,20 @@ def _extra(prompt: Prompt) -> dict[str, Json]:
             wire.setdefault("reasoning_effort", effort(value))
         elif name == "output_config" and set(value) <= {"effort"}:
             wire["reasoning_effort"] = value.get("effort")
-        elif name not in _HINTS:
+        elif name not in _HINTS and not says_nothing(name, value):
             raise refuse(name, "this field")
     return {name: value for name, value in wire.items() if value is not None}
+
+
+def says_nothing(name: str, value: Json) -> bool:
+    """Whether a field of Anthropic's asks for what happens anyway: no servers, and the handling of thinking, which stays here.
+    Coding clients send the latter with every call."""
+    if name == "mcp_servers":
+        return isinstance(value, list) and not value
+    if name != "context_management" or not isinstance(value, Mapping) or not set(value) <= {"edits"}:
+        return False
+    edits = value.get("edits") or ()
+    return all(isinstance(edit, Mapping) and str(edit.get("type")).startswith("clear_thinking_") for edit in edits)
 
 
 def effort(thinking: Mapping[str, Any]) -> str | None:

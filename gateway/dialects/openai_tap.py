@@ -135,9 +135,9 @@ def choices(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def tier(document: Mapping[str, Any], raw: Mapping[str, Any] | None) -> str | None:
-    """The tier that was served; Mistral says it in the usage object."""
+    """The tier that was served; Mistral says it in the usage object. `auto` is what was asked for and says nothing."""
     found = document.get("service_tier") or (raw or {}).get("service_tier")
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and found != "auto" else None
 
 
 def load(found: Frame) -> dict[str, Any]:

@@ -7,6 +7,7 @@ counters in the details, xAI counts reasoning beside the completion (believed on
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -14,10 +15,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.core.usage import TokenUsage
+from gateway.dialects import counts
 from gateway.dialects.counts import MOST, Counters, part
 
 Raw = Mapping[str, Any]
 _TOOLS = {"web_search": "web_search_requests", "file_search": "file_search_calls"}
+_ITEMS = {"web_search_call": "web_search_items", "file_search_call": "file_search_items"}
 _MOST_FEE_USD = 1000
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Nought = Literal[0] | None
@@ -111,10 +114,29 @@ def _tools(counters: Counters, raw: Raw) -> Iterator[tuple[str, int]]:
             calls = counters.take(used, "total_tokens")
         if calls:
             yield _TOOLS.get(name, f"tool:{name}"), calls
+    yield from part(raw, "tool_items").items()
     if seconds := counters.take(raw, "prompt_audio_seconds"):    # Mistral
         yield "audio_seconds", seconds
     if calls := counters.take(raw, "num_server_side_tools_used"):    # xAI
         yield "server_tool_calls", calls
+
+
+def of_response(response: Raw) -> Raw:
+    """The usage of a response object and what stands beside it: what its tools took, else the calls that its output shows."""
+    raw, told = part(response, "usage"), response.get("tool_usage")
+    if not raw:
+        return raw
+    return {**raw, "tool_usage": told} if told is not None else {**raw, "tool_items": Counter(_calls(response.get("output")))}
+
+
+def _calls(output: object) -> Iterator[str]:
+    """The billed ones: opening a page that was found is no search of its own."""
+    for item in output if isinstance(output, list) else ():
+        if not isinstance(item, Mapping) or item.get("status") == "failed":
+            continue
+        kind = counts.name(item.get("type")) or ""
+        if kind in _ITEMS and part(item, "action").get("type", "search") == "search":
+            yield _ITEMS[kind]
 
 
 def _own_key_fee(raw: Raw) -> int:

@@ -6,7 +6,7 @@ field is a list of blocks or messages each is a part of its own; what has anothe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any
 
@@ -37,9 +37,11 @@ class Read(msgspec.Struct, frozen=True):
     parts: list[Part]
 
 
+def read(body: bytes, order: Sequence[str], domain: str) -> Read:
+    """`domain`: whose prompts are known apart from all others'.
 
-def read(body: bytes, order: Sequence[str]) -> Read:
-    """Raises `BadRequest` for what is no JSON object, has a key twice, is not UTF-8 or is over a limit."""
+    Raises `BadRequest` for what is no JSON object, has a key twice, is not UTF-8 or is over a limit.
+    """
     if len(body) <= _SHORT:
         found = splice.spread(body) or Spread(splice.spans(body), {}, None)
         if not body.isascii():
@@ -47,14 +49,14 @@ def read(body: bytes, order: Sequence[str]) -> Read:
         limits.check_shape(body, 0)
         return Read(found.places, found.values, _joined(order, _fields(body, found, order, _passing)))
     if len(body) > _VERY_LONG:
-        return _read(body, order, Spread(splice.spans(body), {}, None), None)
-    known = beginnings.KNOWN.find(order, body)
+        return _read(domain, body, order, Spread(splice.spans(body), {}, None), None)
+    known = beginnings.KNOWN.find(domain, order, body)
     if known is not None and (rest := known.rest(body)) is not None:
-        return _read(body, order, rest, known)
-    return _read(body, order, splice.spread(body) or Spread(splice.spans(body), {}, None), None)
+        return _read(domain, body, order, rest, known)
+    return _read(domain, body, order, splice.spread(body) or Spread(splice.spans(body), {}, None), None)
 
 
-def _read(body: bytes, order: Sequence[str], found: Spread, known: Beginning | None) -> Read:
+def _read(domain: str, body: bytes, order: Sequence[str], found: Spread, known: Beginning | None) -> Read:
     """`found`: what follows on the beginning that is known; all of the body, if none is."""
     places = found.places if known is None else {**known.places, **found.places}
     values = found.values if known is None or found.values is None else {**known.values, **found.values}
@@ -63,16 +65,16 @@ def _read(body: bytes, order: Sequence[str], found: Spread, known: Beginning | N
     for name, (start, end) in found.places.items():
         if name not in order:
             blocks.checked(body[start:end], 1)
-    fields = _fields(body, found, order, blocks.KNOWN.block, {} if known is None else known.parts)
+    fields = _fields(body, found, order, partial(blocks.KNOWN.block, domain), {} if known is None else known.parts)
     talk = next((name for name in _TALKS if name in fields), None)
     if talk is not None and values is not None:
-        beginnings.KNOWN.keep(order, body, places, values, fields, talk, known)
+        beginnings.KNOWN.keep(domain, order, body, places, values, fields, talk, known)
     return Read(places, values, _joined(order, fields))
 
 
-def parts(body: bytes, places: Spans, order: Sequence[str]) -> list[Part]:
+def parts(body: bytes, places: Spans, order: Sequence[str], domain: str) -> list[Part]:
     """`order`: the prompt's fields as they are rendered; what is absent or null is left out. Raises `BadRequest` as `read`."""
-    block = blocks.KNOWN.block if len(body) > _SHORT else _passing
+    block = partial(blocks.KNOWN.block, domain) if len(body) > _SHORT else _passing
     return _joined(order, _fields(body, Spread(places, {}, None), order, block))
 
 

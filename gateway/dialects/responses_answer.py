@@ -28,7 +28,7 @@ from gateway.core.events import (
 from gateway.core.prompt import Json
 from gateway.core.usage import TokenUsage
 from gateway.dialects import counts, openai_usage, sse
-from gateway.dialects.openai_tap import error_text, load, no_arguments
+from gateway.dialects.openai_tap import error_text, load, no_arguments, tier
 from gateway.dialects.responses_request import sealed
 from gateway.dialects.responses_tap import FINAL, finish
 
@@ -179,10 +179,8 @@ def _words(item: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _last(response: Mapping[str, Any]) -> Iterator[Event]:
-    if raw := counts.part(response, "usage"):
-        tier = response.get("service_tier")
-        served = tier if isinstance(tier, str) and tier != "auto" else None
-        yield Used(openai_usage.usage({**raw, "tool_usage": response.get("tool_usage")}), served)
+    if raw := openai_usage.of_response(response):
+        yield Used(openai_usage.usage(raw), tier(response, None))
     if isinstance(response.get("error"), dict):
         yield _failed(response)
     elif (reason := finish(response)) is not None:

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.prompt import Image, Json, Message, Part, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
 from gateway.dialects.facts import FORBIDDEN
-from gateway.dialects.openai_request import cache_marker, effort, refuse, result_texts
+from gateway.dialects.openai_request import cache_marker, effort, refuse, result_texts, says_nothing
 
 SEALED = "tollway."
 """How the `encrypted_content` of a reasoning item begins that holds a block of another dialect."""
@@ -27,7 +27,7 @@ _KNOWN = frozenset({
     "top_logprobs",
 })
 """Fields that stand in a chat request by the same name."""
-_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed"})
+_HINTS = frozenset({"service_tier", "cache_control", "diagnostics", "speed", "seed"})
 _HARMLESS: Mapping[str, Sequence[Json]] = {
     "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "presence_penalty": (0,), "frequency_penalty": (0,),
     "logit_bias": ({},), "modalities": (["text"],), "functions": ([],), "function_call": ("auto", "none"),
@@ -263,7 +263,7 @@ def _extra(prompt: Prompt, text: dict[str, Json]) -> dict[str, Json]:
             level = level or effort(value)
         elif name == "output_config" and set(value) <= {"effort"}:
             level = value.get("effort")
-        elif name not in _HINTS and value not in _HARMLESS.get(name, ()):
+        elif name not in _HINTS and value not in _HARMLESS.get(name, ()) and not says_nothing(name, value):
             raise refuse(name, "this field")
     if level is not None:
         wire["reasoning"] = {"effort": level}

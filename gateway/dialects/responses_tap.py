@@ -14,6 +14,7 @@ from gateway.core.events import FinishReason
 from gateway.core.outcome import Diagnosis
 from gateway.dialects import counts
 from gateway.dialects.openai_tap import error_text, load
+from gateway.dialects.openai_usage import of_response
 from gateway.dialects.sse import parse
 from gateway.dialects.watch import Seen, Verdict
 
@@ -91,8 +92,8 @@ def note(seen: Seen, response: Mapping[str, Any]) -> None:
     if response.get("service_tier") not in (None, "auto"):    # which is what was asked for, not what was served
         seen.tier = response["service_tier"]
     seen.diagnosis = diagnosis(response) or seen.diagnosis
-    if raw := counts.part(response, "usage"):
-        seen.usage = {**raw, "tool_usage": response.get("tool_usage")}
+    if raw := of_response(response):
+        seen.usage = raw
     if (reason := finish(response)) is not None:
         seen.finish = reason
         seen.finished.add(0)

@@ -7,8 +7,10 @@ import msgspec
 
 from gateway.core.prompt import Json
 
-_NO_TEXT = frozenset({"type", "role", "data", "url", "media_type", "signature", "cache_control", "detail", "file_data",
-                      "tool_use_id", "tool_call_id", "encrypted_content", "prompt_cache_breakpoint"})
+_NO_TEXT = frozenset({
+    "type", "role", "data", "url", "media_type", "signature", "cache_control", "detail", "file_data", "image_url", "file_url",
+    "file_id", "tool_use_id", "tool_call_id", "encrypted_content", "prompt_cache_breakpoint",
+})  # fmt: skip
 
 
 def pieces(field: str, raw: bytes) -> Iterator[str]:
@@ -29,8 +31,9 @@ def _walk(value: Json) -> Iterator[str]:
         for each in value:
             yield from _walk(each)
     elif isinstance(value, dict):
+        drawn = value.get("type") == "image_generation_call"
         for key, each in value.items():
-            if key not in _NO_TEXT:
+            if key not in _NO_TEXT and not (drawn and key == "result"):
                 if key in ("input", "arguments") and isinstance(each, dict):
                     yield msgspec.json.encode(each).decode()
                 else:

@@ -84,6 +84,8 @@ def translated_answer(client: Target, upstream: Source, body: bytes) -> tuple[by
     seen = Seen()
     for event in events:
         note(seen, event)
+    if seen.error is None and seen.finish is None and seen.tokens is None and not seen.started:
+        raise Malformed("The backend's answer is none of its dialect.")
     return (b"" if seen.error is not None else client.render_answer(events)), seen.observed(_no_usage)
 
 

@@ -16,7 +16,7 @@ def find(document: Raw) -> Raw | None:
     raw = openai_usage.find(holder)
     if raw is None or not ("prompt_tokens" in raw or "input_tokens" in raw):
         return None
-    return {**raw, "tool_usage": holder.get("tool_usage")}
+    return openai_usage.of_response(holder) or raw
 
 
 def model(document: Raw) -> str | None:

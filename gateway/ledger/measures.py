@@ -65,8 +65,8 @@ PER_ENTRY: Mapping[str, ColumnElement[Any]] = {
     "output_nanos": _nanos(C.output * RATES.c.output),
 }
 """What one entry adds to each sum; the rest of `MEASURES` looks at several entries of a call."""
-SOURCE = LEDGER.outerjoin(RATES, RATES.c.rows == sql_cast(C.price_rows, String))
-"""What `PER_ENTRY` is selected from."""
+SOURCE = LEDGER.outerjoin(RATES, and_(RATES.c.rows == sql_cast(C.price_rows, String), C.cost_nanos.is_not(None)))
+"""What `PER_ENTRY` is selected from. An entry of unknown cost may name rows, for what is known of it: no sum has that."""
 SUMMED = ("unpriced", *PER_ENTRY)
 
 

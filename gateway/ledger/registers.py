@@ -60,6 +60,8 @@ class KeptRow(Tables, table=True):
     at_us: int = Field(sa_type=BigInteger, index=True)
     pending: dict[str, Any] | None = Field(default=None, sa_type=cast(Any, Json))
     """The entry and the hold of an answer whose usage is still to come."""
+    tokens: int | None = Field(default=None, sa_type=BigInteger)
+    """Of an answer, with all that it goes on from."""
 
 
 class IdempotencyRow(Tables, table=True):

@@ -18,6 +18,7 @@ from sqlalchemy import Select, func, literal_column, or_, select, true
 from gateway.core.money import usd
 from gateway.ledger import Entry, admitted, booked, calls, dearest, latency, latest, lines, misses, replay, rolled, runs
 from gateway.ledger import savings as held_out
+from gateway.ledger import warmed as warming
 from gateway.ledger.admitted import Person
 from gateway.ledger.days import HOUR_US, UnknownZone, Window, day_range, instant, micros, window_start
 from gateway.ledger.latency import Bar, Bins, Late, Of, Quantiles, Waits
@@ -31,6 +32,7 @@ from gateway.ledger.runs import MOST_CALLS
 from gateway.ledger.savings import Saving
 from gateway.ledger.slices import DIMENSIONS, MAX_ROWS, TIMES, BadQuery, Slice, begins, dimensions
 from gateway.ledger.tables import AUDIT, BACKTEST, LEDGER, entry_of
+from gateway.ledger.warmed import Warmed
 from gateway.ledger.watch_tables import ALERTS, STATUS
 
 __all__ = [
@@ -99,6 +101,16 @@ class Reports:
         part = part or Slice()
         found = latest.spans(self._reader, part, most, held_out.LOOKED * most)
         return held_out.savings(self._reader.read(held_out.query(part, most, found.where))[0])
+
+    def warmed(self, part: Slice | None = None) -> list[Warmed]:
+        """The gateway's own calls that keep prompts stored or write them ahead, what they cost and what came of it."""
+        part = part or Slice()
+        if "client" in part.where:
+            return []
+        own = warming.own(part)
+        sums = self.spend(("client",), own).rows
+        found = latest.spans(self._reader, own, warming.MOST)
+        return warming.warmed(sums, self._reader.read(warming.query(part, warming.MOST, found.where))[0]) if sums else []
 
     def latency(
         self, by: Sequence[str] = ("lane", "class"), part: Slice | None = None, of: Of = "first_token"

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 import orjson
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -52,6 +52,8 @@ STEPS_BACK = 5
 """Steps of niceness by which the thread that writes to SQLite stands behind the loop."""
 _ROWS_FAULT = ("22", "23", "54")
 """SQLSTATE classes that say something about the row: wrong data, a constraint, a limit of the program."""
+
+_CLOCK = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 
 log = logging.getLogger("tollway.ledger")
 
@@ -112,6 +114,16 @@ class Store:
         off = sorted(row[0] for row in cursor.fetchall())
         cursor.close()
         self.warning = f"{' and '.join(off)} off: a crash of its machine may lose entries" if off else None
+
+    async def ahead_us(self) -> tuple[int, int]:
+        """The database's clock less this machine's, and how far that may be wrong; a file has no clock of its own."""
+        if self.engine.dialect.name == "sqlite":
+            return 0, 0
+        async with self.engine.connect() as connection:
+            asked_us = time.time_ns() // 1_000
+            theirs_us = (await connection.execute(_CLOCK)).scalar_one()
+            half_us = (time.time_ns() // 1_000 - asked_us) // 2
+        return theirs_us - asked_us - half_us, half_us
 
     async def insert(self, entries: Sequence[Entry]) -> list[str]:
         """See `Rows`."""

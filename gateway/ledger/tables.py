@@ -18,7 +18,7 @@ from sqlmodel import Field, SQLModel
 from gateway.core.usage import WRITE_TTLS, TokenUsage
 from gateway.ledger import Entry
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest of `migrations/versions`, as this program's tables are."""
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")

@@ -5,7 +5,8 @@ Names in `TokenUsage.other` and what they are:
   (of output); images as input, `image_in` (of the whole prompt) and `cached_image_in`, cost what text costs unless the row
   says otherwise;
 - `tool_prompt`: tokens beside the prompt, at the input rate;
-- counted: `web_search_requests`, `file_search_calls`, at the row's fee; `reported_fee_nanos`: nano-dollars that the
+- counted: `web_search_requests`, `file_search_calls`, at the row's fee, and the same as seen in the answer's items, which cost
+  nothing where the row has no fee (own engines have such items, too); `reported_fee_nanos`: nano-dollars that the
   provider names as a fee of its own;
 - `iteration:TYPE:MODEL:CLASS`: tokens of further calls inside an answer, each at its own model's price;
 - of interest, not money: `INFORMATIVE`. Any other name with a count makes the cost unknown.
@@ -27,9 +28,13 @@ _PARTS = {
 }
 """Parts by the class they stand in (`tool_prompt` stands beside its class, `image_in` across two)."""
 ITERATION = "iteration:"
-INFORMATIVE = frozenset({"accepted_prediction", "rejected_prediction", "web_fetch_requests", "text_in", "text_out"})
+INFORMATIVE = frozenset({
+    "accepted_prediction", "rejected_prediction", "web_fetch_requests", "code_execution_requests", "tool_search_requests",
+    "text_in", "text_out", "web_search_items", "file_search_items",
+})  # fmt: skip
 WRITES = {"unknown": ("write", "write_5m", "write_30m"), "5m": ("write_5m", "write"), "30m": ("write_30m", "write")}
 """Columns that price a cache write of that lifetime, the best first; else `write_` and the lifetime."""
+_SEEN = {"web_search_items": "web_search_requests", "file_search_items": "file_search_calls"}
 _AFRESH = {"cached": "input", "cached_audio_in": "audio_in", "cached_image_in": "image_in"}
 """The rate a token would have had if nothing had been cached; cache writes count as input too."""
 
@@ -65,10 +70,11 @@ def priced(row: Row, region: Region | None, usage: TokenUsage) -> Priced:
             picos += tokens * rate
             afresh += tokens * fresh
     for name, count in usage.other.items():
+        unit = _SEEN.get(name, name)
         if name == "reported_fee_nanos":
             fees += count * 1000
-        elif name in row.fees:
-            fees += count * row.fees[name]
+        elif unit in row.fees:
+            fees += count * row.fees[unit]
         elif count and name not in _PARTS and name not in INFORMATIVE:
             missing.append(name)
     ids: tuple[str, ...] = (row.id,)

@@ -13,14 +13,24 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.core.money import nanos_from_picos
-from gateway.metering.prices import PriceBook
+from gateway.core.part import NOTHING, Attached
+from gateway.metering.prices import Offer, PriceBook
 
 TEMPLATE_TOKENS = 64
 """What a chat template may add beyond the bytes of the JSON around the text."""
 TOOLS_TOKENS = 1_024
 """What a provider's hidden tool instructions may add (Anthropic's are 300 to 800)."""
-LINK_TOKENS = 20_000
-"""The most that one image or file given by address may cost; embedded ones are bounded by their bytes."""
+LINK_TOKENS = 200_000
+"""What a file or a sound may come to that a request only names, and all earlier items together: a usual model's window."""
+WINDOW_TOKENS = 1_000_000
+"""A prompt that has more than this beside its text is taken by hardly any model."""
+_IMAGE_TOKENS = (
+    ("anthropic", "*", 5_000), ("bedrock", "*claude*", 5_000), ("openai", "gpt-4o-mini*", 50_000), ("*", "*", 20_000),
+)  # fmt: skip
+"""(provider, model, the most that one image may come to). Anthropic: 4,784 at the highest resolution; gpt-4o-mini: 2,833 and
+5,667 for each of up to eight tiles; OpenAI else up to 10,000 patches, times up to 1.7; Qwen up to 16,384."""
+_USUAL_IMAGE_TOKENS, _USUAL_LINK_TOKENS, _USUAL_ITEM_TOKENS = 1_500, 2_000, 300
+_BYTES_PER_TOKEN = 4
 DEFAULT_MAX_OUTPUT = 128_000
 """Output bound of a model of which we know none."""
 
@@ -86,46 +96,68 @@ def tokenizer_of(model: str) -> Tokenizer:
     return _tokenizer(model.lower().rpartition("/")[2][:24])
 
 
-def input_bound(body_bytes: int, *, has_tools: bool = False, links: int = 0) -> int:
-    """Most prompt tokens that a request body of that many bytes can mean. `links`: images or files given by address."""
-    return body_bytes + TEMPLATE_TOKENS + (TOOLS_TOKENS if has_tools else 0) + links * LINK_TOKENS
+def input_bound(offer: Offer, body_bytes: int, held: Attached = NOTHING, *, has_tools: bool = False) -> int:
+    """Most prompt tokens that a request body of that many bytes can mean there: a byte of text is a token at most."""
+    text = body_bytes + TEMPLATE_TOKENS + (TOOLS_TOKENS if has_tools else 0)
+    if held is NOTHING:
+        return text
+    images = held.images * _image_tokens(offer.provider, offer.model)
+    links = (held.linked + bool(held.recalled)) * LINK_TOKENS
+    return max(text - held.image_bytes, 0) + min(images + links + held.earlier_tokens, WINDOW_TOKENS)
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A lane that a call may be sent down, as the price book knows it. `tier` is the one asked for."""
+def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
+    """About how many prompt tokens a request body means, at least 1."""
+    if held is NOTHING:
+        return max(body_bytes // _BYTES_PER_TOKEN, 1)
+    return max(max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN + usual_beside(held), 1)
 
-    provider: str
-    model: str
-    tier: str | None = None
-    region: str | None = None
+
+def usual_beside(held: Attached) -> int:
+    """About how many tokens a prompt has beside its text."""
+    named = held.linked * _USUAL_LINK_TOKENS + held.recalled * _USUAL_ITEM_TOKENS
+    return held.images * _USUAL_IMAGE_TOKENS + named + held.earlier_tokens
+
+
+@cache
+def _image_tokens(provider: str, model: str) -> int:
+    return next(most for who, which, most in _IMAGE_TOKENS if fnmatchcase(provider, who) and fnmatchcase(model.lower(), which))
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a call may come to on a lane: `input_tokens` at most, and `choices` answers (the request's `n`)."""
+    """What a call may come to where it is sent: `input_tokens` at most, and `choices` answers (the request's `n`).
 
-    lane: Candidate
+    `media`: it holds images or sound, which may have rates of their own.
+    """
+
+    offer: Offer
     input_tokens: int
     choices: int = 1
+    media: bool = False
 
 
 def ceiling_nanos(book: PriceBook, reach: Reach, max_output: int, at_us: int) -> int | None:
-    """The most that the call can cost there with so many output tokens an answer; None: the lane has no known price."""
-    lane, bound = reach.lane, reach.input_tokens
-    rates = book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region)
-    return None if rates is None else nanos_from_picos(bound * rates[0] + max_output * rates[1] * reach.choices)
+    """The most that the call can cost there with so many output tokens an answer; None: no price is known."""
+    rates = _dearest(book, reach, at_us)
+    if rates is None:
+        return None
+    return nanos_from_picos(reach.input_tokens * rates[0] + max_output * rates[1] * reach.choices)
 
 
 def affordable_output(book: PriceBook, reach: Reach, room_nanos: int, at_us: int) -> int | None:
     """Most output tokens an answer that `room_nanos` pay for after the prompt; None: no price."""
-    lane, bound = reach.lane, reach.input_tokens
-    rates = book.dearest(lane.provider, lane.model, lane.tier, at_us, input_bound=bound, region=lane.region)
+    rates = _dearest(book, reach, at_us)
     if rates is None:
         return None
-    most, left = max_output_of(book, lane), room_nanos * 1000 - bound * rates[0]
+    most, left = max_output_of(book, reach.offer), room_nanos * 1000 - reach.input_tokens * rates[0]
     return most if not rates[1] else max(0, min(most, left // (rates[1] * reach.choices)))
 
 
-def max_output_of(book: PriceBook, lane: Candidate) -> int:
-    """Most output tokens of a lane's model, `DEFAULT_MAX_OUTPUT` where nothing is known."""
-    known = book.max_output(lane.provider, lane.model)
+def _dearest(book: PriceBook, reach: Reach, at_us: int) -> tuple[int, int] | None:
+    return book.dearest(reach.offer, at_us, input_bound=reach.input_tokens, media=reach.media)
+
+
+def max_output_of(book: PriceBook, offer: Offer) -> int:
+    """Most output tokens of the model, `DEFAULT_MAX_OUTPUT` where nothing is known."""
+    known = book.max_output(offer.provider, offer.model)
     return DEFAULT_MAX_OUTPUT if known is None else known

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from gateway.metering.prices import BUILT_IN, PROVIDERS, PriceBook
+from gateway.metering.prices import BUILT_IN, PROVIDERS, Offer, PriceBook
 from gateway.metering.rows import FEES, FOREVER, PriceFile, PriceFileError, Row, read
 
 
@@ -27,7 +27,7 @@ def show(book: PriceBook, provider: str, model: str, at_us: int) -> list[dict[st
     """The rows in force for a model, every tier, region and band, as they would be written."""
     selectors = {(row.tier, row.region) for row in book.rows(provider, model)}
     order = sorted(selectors, key=lambda each: (each[0] != "default", each[0], each[1] or ""))
-    return [written(row) for tier, region in order for row in book.bands(provider, model, tier, at_us, region)]
+    return [written(row) for tier, region in order for row in book.bands(Offer(provider, model, tier, region), at_us)]
 
 
 def nearest(book: PriceBook, provider: str, model: str) -> list[str]:

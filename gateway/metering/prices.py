@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.core.usage import TokenUsage
 from gateway.metering.charge import ITERATION, WRITES, Priced, priced, split_iterations, total
@@ -28,7 +28,6 @@ DEFAULT_TIERS = frozenset({"", "default", "standard", "standard_only", "on_deman
 NOWHERE = frozenset({None, "", "global", "not_available"})
 """Regions that mean no place in particular."""
 _TIERS = {"on_demand_priority": "priority", "on_demand_flex": "flex", "standard+fast": "fast"}
-_LONG_TTLS = ("write_1h", "write_12h")
 _DATED = re.compile(r"[-@]20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$|(?<=-preview)-\d\d-(?:20)?\d\d$")
 """`-2026-04-01`, `-20260901`, `@20260901`, and of previews `-05-20` and `-09-2025`."""
 _PROFILE = re.compile(r"^(us|eu|apac|jp|au|ca|us-gov)\.(?=\w+\.)")
@@ -36,6 +35,16 @@ _PROFILE = re.compile(r"^(us|eu|apac|jp|au|ca|us-gov)\.(?=\w+\.)")
 _REMEMBERED = 4096
 _Top = tuple[int, int, int]
 """A band's bound, its highest input rate, its highest output rate."""
+
+
+class Offer(NamedTuple):
+    """What is bought: a provider's model, in a tier (None: the usual one), at a region's price, by the batch or not."""
+
+    provider: str
+    model: str
+    tier: str | None = None
+    region: str | None = None
+    batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class _Now:
     minute: int
     bands: tuple[Row, ...] = ()
     region: Region | None = None
-    tops: dict[tuple[bool, bool], tuple[_Top, ...]] = field(default_factory=dict)
+    tops: dict[bool, tuple[_Top, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -74,22 +83,19 @@ class PriceBook:
     """Price files in order, the later one wins. Whoever prices has the same one, so that all follow when files change."""
 
     files: tuple[PriceFile, ...] = field(repr=False)
-    _lines: dict[tuple[str, str, str | None, str | None, bool], _Line] = field(default_factory=dict, compare=False, repr=False)
+    _lines: dict[Offer, _Line] = field(default_factory=dict, compare=False, repr=False)
     _dearest: dict[tuple[Any, ...], tuple[int, tuple[_Top, ...]]] = field(default_factory=dict, compare=False, repr=False)
     """What `dearest` looks at, and the minute for which that holds."""
 
-    def price(
-        self, provider: str, model: str, usage: TokenUsage, *, tier: str | None, at_us: int, region: str | None = None,
-        batch: bool = False,
-    ) -> Priced:
+    def price(self, offer: Offer, usage: TokenUsage, at_us: int) -> Priced:
         """What `usage` cost at `at_us` (microseconds, UTC) in the tier that was *served* (None: the answer named none)."""
-        line = self._line(provider, model, tier, region, batch)
+        line = self._line(offer)
         if usage.uncached is None and usage.output is None:
             return Priced(None, missing=("usage",))
         if usage.other and any(name.startswith(ITERATION) for name in usage.other):
             return total(
-                self.price(provider, inner, part, tier=tier, at_us=at_us, region=region, batch=batch)
-                for inner, part in split_iterations(model, usage)
+                self.price(offer._replace(model=inner), part, at_us)
+                for inner, part in split_iterations(offer.model, usage)
             )
         now = _now(line, at_us)
         row = _band(now.bands, usage.input_total)
@@ -97,9 +103,9 @@ class PriceBook:
             return Priced(None, missing=(line.missing or row,))
         return priced(row, now.region, usage)
 
-    def rates(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> Rates | None:
+    def rates(self, offer: Offer, at_us: int) -> Rates | None:
         """Base-band rates for a forecast; None where no row is in force."""
-        now = _now(self._line(provider, model, None if tier == "auto" else tier, region, False), at_us)
+        now = _now(self._line(offer._replace(tier=None) if offer.tier == "auto" else offer), at_us)
         if not now.bands:
             return None
         rate, place = now.bands[0].rates, now.region
@@ -107,9 +113,9 @@ class PriceBook:
         write = next((rate[name] for name in WRITES["unknown"] if name in rate), uncached)
         return Rates(*(_times(r, place) for r in (uncached, rate.get("cached", uncached), write, rate.get("output", 0))))
 
-    def bands(self, provider: str, model: str, tier: str | None, at_us: int, region: str | None = None) -> tuple[Row, ...]:
+    def bands(self, offer: Offer, at_us: int) -> tuple[Row, ...]:
         """The rows in force, base band first; empty: none."""
-        return _now(self._line(provider, model, tier, region, False), at_us).bands
+        return _now(self._line(offer), at_us).bands
 
     def renew(self, files: tuple[PriceFile, ...]) -> None:
         """From now on by these files. Calls under way are priced by them too: a price that changes is a new dated row."""
@@ -117,50 +123,43 @@ class PriceBook:
         self._lines.clear()
         self._dearest.clear()
 
-    def dearest(
-        self, provider: str, model: str, tier: str | None, at_us: int, *, input_bound: int, region: str | None = None,
-        long_writes: bool = True, media: bool = False,
-    ) -> tuple[int, int] | None:
+    def dearest(self, offer: Offer, at_us: int, *, input_bound: int, media: bool = False) -> tuple[int, int] | None:
         """The highest input and output rate (micro-dollars per million tokens) that a call may meet; None: not known.
 
-        `long_writes`: the request may store a prefix for an hour or more. `media`: it carries audio or images.
-        A tier that is asked for may be refused and served as the default one, so both count.
+        `media`: it carries images or sound. What the answer will be is not known, so all rates of output count. A tier that
+        is asked for may be refused and served as the default one, so both count.
         """
-        key, minute = (provider, model, tier, region, long_writes, media), at_us // 60_000_000
+        key, minute = (offer, media), at_us // 60_000_000
         known = self._dearest.get(key)
         if known is None or known[0] != minute:
             if len(self._dearest) >= _REMEMBERED:
                 self._dearest.clear()
-            known = self._dearest[key] = minute, self._met(provider, model, tier, at_us, region, long_writes, media)
+            known = self._dearest[key] = minute, self._met(offer, at_us, media)
         tops = known[1]
         if len(tops) == 1:
             return tops[0][1:]
         met = [(into, out) for over, into, out in tops if over < input_bound or not over]
         return (max([into for into, _ in met], default=0), max([out for _, out in met], default=0)) if tops else None
 
-    def _met(
-        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
-    ) -> tuple[_Top, ...]:
+    def _met(self, offer: Offer, at_us: int, media: bool) -> tuple[_Top, ...]:
         """`_tops` of the tier that is asked for, and of the default one; empty where the first is not priced."""
-        tier = None if tier == "auto" else tier
-        asked = self._tops(provider, model, tier, at_us, region, long_writes, media)
-        if not asked or tier is None:
-            return asked
-        return *asked, *self._tops(provider, model, None, at_us, region, long_writes, media)
+        usual = self._tops(offer._replace(tier=None), at_us, media)
+        if offer.tier is None or offer.tier == "auto":
+            return usual
+        asked = self._tops(offer, at_us, media)
+        return (*asked, *usual) if asked else ()
 
-    def _tops(
-        self, provider: str, model: str, tier: str | None, at_us: int, region: str | None, long_writes: bool, media: bool,
-    ) -> tuple[_Top, ...]:
+    def _tops(self, offer: Offer, at_us: int, media: bool) -> tuple[_Top, ...]:
         """One for each band in force."""
-        now = _now(self._line(provider, model, tier, region, False), at_us)
-        tops = now.tops.get((long_writes, media))
+        now = _now(self._line(offer), at_us)
+        tops = now.tops.get(media)
         if tops is None:
-            tops = now.tops[long_writes, media] = tuple(_top(row, now.region, long_writes, media) for row in now.bands)
+            tops = now.tops[media] = tuple(_top(row, now.region, media) for row in now.bands)
         return tops
 
     def max_output(self, provider: str, model: str) -> int | None:
         """Most output tokens that the model can give; None where we have no figure."""
-        line = self._line(provider, model, None, None, False)
+        line = self._line(Offer(provider, model))
         if line.most == -1:
             line.most = self._limit(provider, model.lower())
         return line.most
@@ -188,13 +187,12 @@ class PriceBook:
         for file in reversed(self.files):
             yield from (file[name] for name in chain if name in file)
 
-    def _line(self, provider: str, model: str, tier: str | None, region: str | None, batch: bool) -> _Line:
-        key = (provider, model, tier, region, batch)
-        line = self._lines.get(key)
+    def _line(self, offer: Offer) -> _Line:
+        line = self._lines.get(offer)
         if line is None:
             if len(self._lines) >= _REMEMBERED:     # names come from clients: forget all rather than grow
                 self._lines.clear()
-            line = self._lines[key] = self._find(provider, model.lower(), tier, region, batch)
+            line = self._lines[offer] = self._find(*offer._replace(model=offer.model.lower()))
         return line
 
     def _find(self, provider: str, model: str, tier: str | None, region: str | None, batch: bool) -> _Line:
@@ -300,17 +298,11 @@ def _times(rate: int, region: Region | None) -> int:
     return rate if region is None else -(-rate * region.num // region.den)
 
 
-def _top(row: Row, region: Region | None, long_writes: bool, media: bool) -> _Top:
-    into = max((rate for name, rate in row.rates.items() if _may_be_input(name, long_writes, media)), default=0)
-    out = max((rate for name, rate in row.rates.items() if _may_be_output(name, media)), default=0)
+def _top(row: Row, region: Region | None, media: bool) -> _Top:
+    into = max((rate for name, rate in row.rates.items() if _may_be_input(name, media)), default=0)
+    out = max((rate for name, rate in row.rates.items() if name == "output" or name.endswith("_out")), default=0)
     return row.over, _times(into, region), _times(out, region)
 
 
-def _may_be_output(name: str, media: bool) -> bool:
-    return name == "output" or (media and name.endswith("_out"))
-
-
-def _may_be_input(name: str, long_writes: bool, media: bool) -> bool:
-    if name in _LONG_TTLS:
-        return long_writes
+def _may_be_input(name: str, media: bool) -> bool:
     return name in ("input", "cached") or name.startswith("write") or (media and name.endswith("_in"))

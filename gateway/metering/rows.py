@@ -117,7 +117,7 @@ PriceFile = Mapping[str, Section]
 def read(path: Path, name: str = "", *, allow_extreme: bool = False) -> PriceFile:
     """Reads one file. `name` goes before the ids of its rows, so that an operator's row is never taken for ours."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PriceFileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
     try:

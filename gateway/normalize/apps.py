@@ -45,6 +45,7 @@ class Known(NamedTuple):
 class App:
     """`values`: name of a skeleton -> the first lines that had it, by name."""
 
+    domain: str = ""
     values: OrderedDict[int, set[int]] = field(default_factory=OrderedDict)
     signs: OrderedDict[int, list[int]] = field(default_factory=OrderedDict)
     """Sign of a line -> how often such a line changed from one turn of a conversation to the next, and how often it did not."""
@@ -135,7 +136,7 @@ class Apps:
         key = domain, model, skeleton(text[:80].partition("\n")[0])
         app = self._apps.get(key)
         if app is None:
-            app = self._apps[key] = App()
+            app = self._apps[key] = App(domain)
             if len(self._apps) > _MAX_APPS:
                 self._apps.popitem(last=False)
         self._apps.move_to_end(key)
@@ -145,7 +146,7 @@ class Apps:
 def volatile(app: App, lines: Sequence[str], before: Known | None) -> tuple[list[bool], Known]:
     """Which lines are volatile, and what the conversation's next turn has to know. `before`: what its last turn did; None: it
     begins."""
-    names, told = LINES.look(lines)
+    names, told = LINES.look(app.domain, lines)
     seen = [(bare, names[n]) for n, (bare, kind, _) in told.items() if bare and kind is None]
     app.learn(seen)
     slots = before.slots if before is not None else app.varying(seen) | app.changing(lines)

@@ -56,7 +56,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         if any(one[1] > other[0] for one, other in pairwise(ordered)):
             raise Unreadable("", "its changes would overlap")
         body, spans = splice(self.body, edits), shifted(self.spans, edits)
-        found = _moved(self.parts, ordered, body) or parts(body, spans, self.order)
+        found = _moved(self.domain, self.parts, ordered, body) or parts(body, spans, self.order, self.domain)
         gone = len(self.parts) - len(found)
         talk = self.talk
         if gone:
@@ -64,7 +64,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, body=body, spans=spans, parts=found, talk=talk)
 
 
-def _moved(before: Sequence[Part], edits: Sequence[Edit], body: bytes) -> list[Part] | None:
+def _moved(domain: str, before: Sequence[Part], edits: Sequence[Edit], body: bytes) -> list[Part] | None:
     """The parts where they stand in the edited body; only those that an edit lies in are looked at again. None: an edit takes
     a part away whole, or reaches beyond it."""
     starts = [start for start, _, _ in edits]
@@ -77,6 +77,6 @@ def _moved(before: Sequence[Part], edits: Sequence[Edit], body: bytes) -> list[P
             touched += last - first
             if edits[last - 1][1] > part.end or (edits[first][0] == part.start and edits[first][1] == part.end):
                 return None
-            block = KNOWN.block(body[start:end], 1 if part.item < 0 else 2)
+            block = KNOWN.block(domain, body[start:end], 1 if part.item < 0 else 2)
         found.append(Part(start, end, part.field, part.item, block))
     return found if touched == len(edits) else None

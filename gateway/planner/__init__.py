@@ -13,25 +13,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest
+from gateway.planner.ahead import beginning, written
 from gateway.planner.answers import Answers
+from gateway.planner.arrivals import Arrivals
 from gateway.planner.asking import Laid, Own, at_marks, clients_own, for_lifetime, with_lifetime
 from gateway.planner.bets import Bets
 from gateway.planner.caches import CacheRules, rules_of
 from gateway.planner.choice import DOUBT, DOUBT_OF_SHARED, Choice, Odds, Rates, Segment, least
 from gateway.planner.cohorts import Cohorts, Leader, Others
+from gateway.planner.habit import has_a_habit, of_habit, stored_by_habit, whole, would_read
 from gateway.planner.heads import Head, Heads
-from gateway.planner.held import Held, Seen, name_of
+from gateway.planner.held import Held, Seen, Writing, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
-from gateway.planner.reuse import DOUBTS, PRIORS, Came, Chance, ReuseBook, Whose
-from gateway.planner.terms import Terms, has_a_habit, of_habit
+from gateway.planner.reuse import DOUBTS, PRIORS, WARY, Came, Chance, ReuseBook, Whose
+from gateway.planner.terms import Terms
 from gateway.planner.values import SHARED, Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
 __all__ = ["Asker", "Backend", "Page", "Planned", "Planner", "RatesOf", "rules_of"]
@@ -54,10 +56,12 @@ class Planner:
     rates_of: RatesOf
     reuse: ReuseBook = field(default_factory=ReuseBook)
     held: Held = field(default_factory=Held)
+    writing: Writing = field(default_factory=Writing)
     seen: Seen = field(default_factory=Seen)
     keys: CacheKeys = field(default_factory=CacheKeys)
     cohorts: Cohorts = field(default_factory=Cohorts)
     heads: Heads = field(default_factory=Heads)
+    arrivals: Arrivals = field(default_factory=Arrivals)
     others: Others | None = None
     """Cohorts of all processes; None: this one is alone."""
     answers: Answers = field(default_factory=Answers)
@@ -108,6 +112,15 @@ class Planner:
         tokens = round(page.ends[first - 1] / self._ratio(backend))
         return Head(name_of(backend.pool, page.keys[first - 1]), tokens, first) if tokens >= rules.minimum_tokens else None
 
+    def ahead(self, page: Page, backend: Backend, lifetime: str) -> Planned | None:
+        """What a call sets that only has its beginning stored, for that long; None: it cannot be asked for."""
+        rules = rules_of(backend.provider, backend.model, page.dialect)
+        own = None if rules is None or not rules.silent or not page.keys else clients_own(page, rules)
+        if rules is None or own is None:
+            return None
+        base = Planned(fields={}, receipts=(), pool=backend.pool, rules=rules, model=backend.model, end_bytes=page.ends[-1])
+        return written(page, rules, own, self._ratio(backend), lifetime, base)
+
     def cold(self, planned: Planned, now_us: int) -> list[Stored]:
         """The prefixes of a call that are to be written, in rendered order, where a burst would write each of them often."""
         if not planned.rules.writes_wait:
@@ -132,7 +145,10 @@ class Planner:
 
     def lead(self, planned: Planned, now_us: int) -> Leader:
         """Leads for the prefixes that nobody has stored and nobody is writing."""
-        return self.cohorts.lead([name_of(planned.pool, each.key) for each in self.cold(planned, now_us)])
+        names = [name_of(planned.pool, each.key) for each in self.cold(planned, now_us)]
+        if planned.rules.automatic_read:
+            self.writing.tell(names, now_us)
+        return self.cohorts.lead(names)
 
     def _plan(self, asked: Asked) -> Planned | None:
         page, backend, rules = asked.page, asked.backend, asked.rules
@@ -156,7 +172,7 @@ class Planner:
 
     def _stored(self, asked: Asked, own: Own, rates: Rates, base: Planned) -> Planned:
         """What is to be stored, and how it is asked for."""
-        rules = asked.rules
+        page, rules = asked.page, asked.rules
         if rules.mark is None and rules.lifetime_field is None:
             return self._together(asked, base)
         sight = self._sight(asked)
@@ -166,56 +182,56 @@ class Planner:
         segments = self._segments(asked, laid)
         terms = self._terms(asked, laid, rates, sight)
         if rules.lifetime_field:
-            # of an opening most never comes again, and what stands behind something short-lived goes with it
-            may = sight.under_way and (laid.held < 0 or laid.held_long)
+            may = laid.held < 0 or laid.held_long  # what stands behind something short-lived goes with it
             choice = terms.kept(for_lifetime(laid, segments, rates), self.bets) if may else terms.short
             return with_lifetime(laid, choice, terms.entered(base, choice))
-        base = alone = terms.entered(base)
-        short = next(iter(rules.lives.values()))
+        alone, elsewhere, short = base, 0, next(iter(rules.lives.values()))
         if rates.automatic_read is not None:
             pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
             saving = (1.0 - rates.automatic_read) * rates.input_usd
             alone = replace(base, pool=pool, stored=self._whole(asked, laid, short), saving_usd=saving)
-            if self._is_there(asked, laid, rates, alone) or (laid.held < 0 and (
-                (sight.under_way and sight.came.waited_s <= short) or self.writer(alone)
-            )):  # fmt: skip
+            elsewhere = self._readable(asked, self.held.deepest(pool, page.keys, asked.now_us))
+            alone = terms.entered(alone, by_habit=elsewhere == terms.read)
+            terms.with_marks(self.bets, self._readable(asked, sight.came.deepest) if sight.came.waited_s <= short else 0)
+            if laid.held < 0 and (
+                (sight.under_way and sight.came.waited_s <= short)
+                or any([self._is_coming(pool, each.key, asked.now_us) for each in alone.stored])
+            ):
                 return alone  # it is there, or about to be, and a prompt with marks does not read it
-        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long)
+        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long, elsewhere=elsewhere)
         choice = terms.covered(best, self.bets, segments[-1].now.within[0], under_way=sight.under_way)
         if choice.last < 0 and rates.automatic_read is not None:
             return alone
         return self._marked(asked, laid, choice, rates, terms.entered(base, choice), sight)
 
-    def _is_there(self, asked: Asked, laid: Laid, rates: Rates, alone: Planned) -> bool:
-        """Whether the automatic cache has so much of it that reading there is worth more than what marks have stored."""
-        if rates.automatic_read is None:
-            return False
-        page, deepest = asked.page, self.held.deepest(alone.pool, asked.page.keys, asked.now_us)
-        first = laid.places[0]
-        if deepest < 0 or (first.kind in SHARED and deepest < first.part):
-            return False  # what conversations share is better marked, once for all of them, than read of the automatic cache
-        marked = laid.tokens[laid.held] if laid.held >= 0 else 0
-        return page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
-
-    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
-        """What a cache that needs no marks stores, as far as others may ask for it: its head and its places."""
-        page, ratio = asked.page, self._ratio(asked.backend)
-        head = [Stored(page.keys[n], life_s, round(page.ends[n] / ratio)) for n in range(page.opening + 1)]
-        stored = {each.key: each for each in [*head, *laid.stored(life_s)] if each.tokens >= asked.rules.minimum_tokens}
-        return sorted(stored.values(), key=attrgetter("tokens"))
+    def _readable(self, asked: Asked, deepest: int) -> int:
+        """Tokens that are read where a cache has the prompt up to that part (-1: nothing), as the provider counts them."""
+        rules, end_bytes = asked.rules, asked.page.ends[deepest] if deepest >= 0 else 0
+        tokens = round(end_bytes / self._ratio(asked.backend)) // rules.step_tokens * rules.step_tokens
+        return tokens if tokens >= rules.minimum_tokens else 0
 
     def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""
-        page, rules, read = asked.page, asked.rules, 0
+        rules, read = asked.rules, 0
         if has_a_habit(rules):
-            pool, life_s = f"{asked.backend.pool}\0habit", next(iter(rules.lives.values()))
-            deepest = self.held.deepest(pool, page.keys, asked.now_us)
-            read = round(page.ends[deepest] / self._ratio(asked.backend)) if deepest >= 0 else 0
-            if asked.first:
-                for key in page.keys[-1:] if rules.ends_are_marked else [place.key for place in laid.places]:
-                    self.held.store(pool, key, asked.now_us, life_s)
-        habit = of_habit(rules, rates, laid.tokens[-1], read if read >= rules.minimum_tokens else 0)
-        return Terms(asked, laid, rates, habit, sure(page, laid, sight))
+            read = self._would_read(asked, "habit", stored_by_habit(asked, laid, self._ratio(asked.backend)))
+        habit = of_habit(rules, rates, laid.tokens[-1], read)
+        terms = Terms(asked, laid, rates, habit, read, sure(asked.page, laid, sight))
+        if rules.lifetime_field:
+            terms.tried(self.bets, self._would_read(asked, "long", self._whole(asked, laid, list(rules.lives.values())[-1])))
+        return terms
+
+    def _would_read(self, asked: Asked, name: str, stored: Sequence[Stored]) -> int:
+        """Tokens."""
+        return self._readable(asked, would_read(self.held, f"{asked.backend.pool}\0{name}", asked, stored))
+
+    def _is_coming(self, pool: str, key: int, now_us: int) -> bool:
+        """Whether a call is writing it right now, of this process, or of another as far as is known."""
+        name = name_of(pool, key)
+        return self.cohorts.writer(name) is not None or self.writing.has(name, now_us)
+
+    def _whole(self, asked: Asked, laid: Laid, life_s: float) -> list[Stored]:
+        return whole(asked, laid, self._ratio(asked.backend), life_s)
 
     def _marked(
         self, asked: Asked, laid: Laid, choice: Choice, rates: Rates, base: Planned, sight: Sight
@@ -227,12 +243,18 @@ class Planner:
             ratio = self._ratio(asked.backend)
             base = replace(base, stored=[Stored(page.keys[n], lives[0], round(page.ends[n] / ratio)) for n in laid.own.parts])
         planned = at_marks(laid, choice, base)
-        if asked.rules.silent and planned.stored:
+        if not asked.rules.silent:
+            return planned
+        warm, begins = None, None
+        if planned.stored:
             size = laid.tokens[-1] - (laid.tokens[-2] if len(laid.tokens) > 1 else 0)
             chance = self.reuse.chance(sight.end_kind, asked.whose, size)
             surer = laid.tokens[laid.held] if laid.held_long else 0
-            planned = replace(planned, warm=_warm(planned.stored, surer, lives, rates, chance))
-        return planned
+            warm = _warm(planned.stored, surer, lives, rates, chance)
+        if asked.first and page.opening == len(page.parts) - 1:
+            all_rates = self._rates(asked.backend, asked.rules) if laid.own.parts else rates
+            begins = None if all_rates is None else beginning(laid, all_rates, base.pool)
+        return replace(planned, warm=warm, beginning=begins)
 
     def _sight(self, asked: Asked) -> Sight:
         """What was seen of this prompt before; from a call's first attempt it is learnt that it has come."""
@@ -247,7 +269,8 @@ class Planner:
     def _laid(self, asked: Asked, own: Own, sight: Sight) -> Laid | None:
         """None: no place of it would be stored."""
         page, backend, rules, now_us = asked.page, asked.backend, asked.rules, asked.now_us
-        found = places(page, sight.end_kind, sight.held, self.seen.deepest(page.keys) if asked.first else -1)
+        sent = self.seen.deepest(page.keys) if asked.first else -1
+        found = places(page, sight.end_kind, sight.held, sent, marked=not rules.lifetime_field)
         found = [replace(place, kind="often") if _came_often(place, sight.came) else place for place in found]
         ratio = self._ratio(backend)
         tokens = [round(place.end_bytes / ratio) for place in found]
@@ -258,12 +281,12 @@ class Planner:
             for place, size in zip(found, _sizes(tokens), strict=True):
                 self.reuse.wait_for(place.key, place.kind, asked.whose, size, now_us)
         held = self._held_place(backend.pool, asked, found)
-        if rules.writes_wait and len(self.cohorts):  # what a call is writing right now is waited for
-            writing = [n for n, place in enumerate(found) if self.cohorts.writer(name_of(backend.pool, place.key))]
+        if rules.writes_wait and (len(self.cohorts) or len(self.writing)):  # what is being written is waited for
+            writing = [n for n, place in enumerate(found) if self._is_coming(backend.pool, place.key, now_us)]
             held = max([held, *writing])
         held_long = held >= 0 and self.held.life_s(backend.pool, found[held].key) > next(iter(rules.lives.values()))
         reach = next((n for n, end in enumerate(tokens) if end >= rules.minimum_tokens), None)
-        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach)
+        return None if reach is None else Laid(page, rules, own, found, tokens, held, held_long, reach, sent)
 
     def _segments(self, asked: Asked, laid: Laid) -> list[Segment]:
         lives, segments = list(asked.rules.lives.values()), []
@@ -336,7 +359,8 @@ def _sizes(tokens: Sequence[int]) -> list[int]:
 def _whose(page: Page, asker: Asker, model: str, rules: CacheRules) -> Whose:
     """Where the provider stores nothing unasked, requests that say nothing for themselves are a client of their own."""
     doubtful = not has_a_habit(rules) and not hopeful(page)
-    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), DOUBTS if doubtful else PRIORS)
+    prior = DOUBTS if doubtful else WARY if rules.automatic_read and not hopeful(page) else PRIORS
+    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), prior)
 
 
 @lru_cache(4_096)

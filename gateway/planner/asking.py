@@ -52,7 +52,8 @@ def clients_own(page: Page, rules: CacheRules) -> Own | None:
 
 class Laid(NamedTuple):
     """A prompt cut at the places where a mark may stand. `tokens`: of all of it up to each; `held`: the last place that the
-    cache has (-1: none), `held_long` for the long lifetime; before `reach` nothing would be stored."""
+    cache has (-1: none), `held_long` for the long lifetime; before `reach` nothing would be stored; `sent`: the last part up to
+    which an earlier request had it."""
 
     page: Page
     rules: CacheRules
@@ -62,6 +63,7 @@ class Laid(NamedTuple):
     held: int
     held_long: bool
     reach: int
+    sent: int = -1
 
     def stored(self, life_s: float) -> list[Stored]:
         """All of it, for that long."""

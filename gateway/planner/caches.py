@@ -23,6 +23,8 @@ class CacheRules:
     lives: Mapping[str, float]
     """Lifetimes that can be asked for, seconds, the short one (the default) first; at most two."""
     minimum_tokens: int = 1024
+    step_tokens: int = 1
+    """What needs no mark is stored and found in whole steps."""
     most_marks: int = 4
     lookback: int = 20
     """Positions before a mark where it finds an entry by itself."""
@@ -82,9 +84,10 @@ _TABLE = (
     _Row(("google", "gemini"), ("gemini*",), ("openai_chat",), CacheRules(
         lives={"auto": 300.0}, minimum_tokens=2048, writes_wait=True, objects=True)),
     _Row(("qwen", "dashscope"), ("*",), ("openai_chat",), CacheRules(
-        mark=MARK, lives={"5m": 300.0}, automatic_read=True, explicit_tier="explicit", writes_wait=True)),
+        mark=MARK, lives={"5m": 300.0}, automatic_read=True, explicit_tier="explicit", writes_wait=True,
+        step_tokens=128)),
     _Row(("moonshot", "moonshotai", "kimi"), ("kimi-k3*",), ("openai_chat",), CacheRules(
-        lives=_MINUTES, minimum_tokens=256, lifetime_field="prompt_cache_options", writes_wait=True)),
+        lives=_MINUTES, minimum_tokens=256, step_tokens=256, lifetime_field="prompt_cache_options", writes_wait=True)),
 )  # fmt: skip
 """The first row that fits counts."""
 

@@ -10,6 +10,9 @@ _LATELY_US = 43_200_000_000
 """As long as the longest lifetime of a stored prefix."""
 
 
+_WRITING_US = 10_000_000
+
+
 class Seen:
     """Prefixes that were sent before, stored or not: where two prompts part is where a third may want to read."""
 
@@ -105,6 +108,33 @@ class Held:
         self._until.move_to_end(name)
         if len(self._until) > self._most:
             self._until.popitem(last=False)
+
+
+class Writing:
+    """Prefixes that other processes said they are writing; after some seconds it is forgotten, whatever became of it."""
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[int, int] = OrderedDict()
+        self.fresh: dict[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def tell(self, names: Iterable[int], now_us: int) -> None:
+        """They are written here."""
+        if self.fresh is not None:
+            self.fresh.update(dict.fromkeys(names, now_us + _WRITING_US))
+
+    def has(self, name: int, now_us: int) -> bool:
+        """Whether it is written elsewhere."""
+        return self._until.get(name, 0) > now_us
+
+    def take(self, pairs: Iterable[tuple[int, int]]) -> None:
+        for name, until_us in pairs:
+            self._until[name] = until_us
+            self._until.move_to_end(name)
+            while next(iter(self._until.values())) <= until_us - _WRITING_US:
+                self._until.popitem(last=False)
 
 
 def name_of(pool: str, key: int) -> int:

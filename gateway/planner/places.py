@@ -73,15 +73,15 @@ class Place(msgspec.Struct, frozen=True):
     block: int = -1
 
 
-def places(page: Page, end_kind: str, held: int, sent: int = -1) -> list[Place]:
+def places(page: Page, end_kind: str, held: int, sent: int = -1, *, marked: bool = True) -> list[Place]:
     """In the order in which the prompt is rendered. `held`: index of the part up to which the cache has it, `sent`: up to which
-    an earlier request had it (-1: none)."""
+    an earlier request had it (-1: none). `marked`: what is stored ends at a mark, so only places that can bear one count."""
     first, last = page.first_message, len(page.parts) - 1
     fields = [part.field for part in page.parts[:first]]
     anthropic = page.dialect == "anthropic_messages"
     end_of_system = first - 1 if anthropic else _system_end(page, first)
     found = []
-    if anthropic and "tools" in fields and last > fields.index("tools"):
+    if (anthropic or not marked) and "tools" in fields and last > fields.index("tools"):
         found.append(_after(page, "tools", fields.index("tools")))
     if end_of_system < last and ("system" in fields if anthropic else end_of_system >= first):
         if not anthropic:

@@ -22,10 +22,10 @@ _SURELY = {
     "before_slow": 0.7, "again": 0.85, "often": 0.85,
 }  # fmt: skip
 """By kind (`places.py`): what a client's prefixes are taken for until it is known better."""
-_PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 4.0
+_PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 8.0
 _DOUBTFULLY = 0.05
-_SIZES = tuple(str(bits // 2) for bits in range(64))
-"""Classes of size, each four times the one before: what is long tends to come again more, or less, than what is short."""
+_SIZES = tuple(map(str, range(64)))
+"""Classes of size, each twice the one before: what is long tends to come again more, or less, than what is short."""
 _MOST_SEEN = 512.0
 """Older experience counts half each time this many outcomes are reached."""
 
@@ -60,6 +60,11 @@ PRIORS: Mapping[str, Chance] = {
 }
 DOUBTS: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_DOUBTFULLY * soon for soon in _SOON)))
 """A prior below every break-even: first it has to be seen that anything comes again."""
+
+
+_WARILY = 0.7
+WARY: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_WARILY * soon for soon in _SOON)))
+"""Where a cache works unasked: what a beginner thinks likely should not be worth leaving it for."""
 
 
 class Whose(NamedTuple):

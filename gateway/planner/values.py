@@ -75,6 +75,25 @@ class Warm(NamedTuple):
     chance: Chance
 
 
+class Life(NamedTuple):
+    """A lifetime that a prefix may be written for, by the provider's name for it, and what writing it costs."""
+
+    name: str
+    seconds: float
+    write_usd: float
+
+
+class Beginning(NamedTuple):
+    """What stands before a conversation's first words, as far as other conversations had it too. `name` stands for it in its
+    pool, `first` is the prompt's first part behind it, `saved_usd` what a call saves that reads it and need not write it."""
+
+    name: int
+    tokens: int
+    first: int
+    lives: tuple[Life, ...]
+    saved_usd: float
+
+
 class Stake(NamedTuple):
     """One call's entry, to be put right by the provider's counts. `habit` and `planned`: what it was expected to cost."""
 
@@ -84,6 +103,8 @@ class Stake(NamedTuple):
     planned: float
     read: float
     writes: Mapping[str, float]
+    by_habit: bool = False
+    """Nothing is planned, and the provider has what it would have without plans: what is counted is what the habit costs."""
 
     def counted(self, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> float:
         """What the call has cost."""
@@ -113,6 +134,10 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider is asked why its cache missed, if it does."""
     warm: Warm | None = None
     """Set where the provider lets a prefix be asked for without output."""
+    beginning: Beginning | None = None
+    """Set for a conversation's first call, where it may be written ahead of others."""
+    page: Page | None = None
+    """The request that begins with it."""
     head: Head | None = None
     """Set where it may be stored as an object, or is."""
     object: str | None = None

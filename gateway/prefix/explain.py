@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from gateway.core.part import Part
 from gateway.dialects.marking import unmarked
 from gateway.dialects.parts import role_of
-from gateway.prefix.chain import Chain
 from gateway.prefix.difference import Difference, between
-from gateway.prefix.history import USUAL, History, Talk, split_tools
+from gateway.prefix.history import USUAL, History, Sent, Talk, split_tools
 from gateway.prefix.outline import likeness
 
 MINIMUM_TOKENS = {"openai": 1_024, "azure": 1_024, "anthropic": 1_024, "bedrock": 1_024, "qwen": 1_024, "google": 1_024}
@@ -45,28 +44,26 @@ class Miss:
     """When the earlier prompt was sent."""
 
 
-def explain(
-    history: History, domain: str, chain: Chain, model: str, body: bytes, *,
-    pool: str, provider: str, at_us: int, tokens: int, read: int, ttl_s: float,
-) -> Miss | None:  # fmt: skip
-    """None where nothing was missed: what was there was read, or nothing like this was sent before."""
+def explain(history: History, sent: Sent, read: int) -> Miss | None:
+    """None where nothing was missed: what was there was read, or nothing like this was sent before. `read`: tokens."""
+    chain, tokens = sent.chain, sent.tokens
     if not chain.parts or tokens <= 0:
         return None
     ids = chain.names
     sizes = [part.end - part.start for part in chain.parts]
-    earlier = _nearest(history, domain, chain, body, ids, sizes)
+    earlier = _nearest(history, sent, sizes)
     if earlier is None:
         return None
     same = next((n for n, (a, b) in enumerate(zip(earlier.ids, ids, strict=False)) if a != b), min(len(ids), len(earlier.ids)))
     if same == len(earlier.ids) or same == len(ids):
         shared = earlier.tokens if same == len(earlier.ids) else tokens * sum(sizes[:same]) // max(sum(sizes), 1)
-        kind = _outside(earlier, model, pool, provider, at_us, shared, ttl_s)
+        kind = _outside(earlier, sent, shared)
         return _miss(kind, "/model" if kind == "model" else "", 0, 0, min(shared, tokens), read, earlier)
-    found = _first_difference(history, domain, earlier, body, chain.parts, ids, same)
+    found = _first_difference(history, sent, earlier, same)
     if found is None:
         return None
-    kept = _kept(earlier, ids, sizes, same, found)
-    if earlier.model != model:
+    kept = _kept(earlier, ids, sizes, same)
+    if earlier.model != sent.model:
         found = Difference("model", "/model", 0, 0)
     return _miss(found.kind, found.path, found.start, found.end, tokens * kept // max(sum(sizes), 1), read, earlier)
 
@@ -77,54 +74,56 @@ def _miss(kind: str, path: str, start: int, end: int, would: int, read: int, ear
     return Miss(kind, path, start, end, would, would - read, earlier.at_us)
 
 
-def _outside(earlier: Talk, model: str, pool: str, provider: str, at_us: int, shared: int, ttl_s: float) -> str:
+def _outside(earlier: Talk, sent: Sent, shared: int) -> str:
     """Why a prompt whose text only went on was not read."""
-    if earlier.model != model:
+    if earlier.model != sent.model:
         return "model"
-    if shared < MINIMUM_TOKENS.get(provider, 0):
+    if shared < MINIMUM_TOKENS.get(sent.provider, 0):
         return "below_minimum"
-    if earlier.pool != pool:
+    if earlier.pool != sent.pool:
         return "other_lane"
-    return "expiry" if at_us - earlier.at_us > ttl_s * 1e6 else "dropped"
+    return "expiry" if sent.at_us - earlier.at_us > sent.ttl_s * 1e6 else "dropped"
 
 
-def _nearest(
-    history: History, domain: str, chain: Chain, body: bytes, ids: Sequence[int], sizes: Sequence[int]
-) -> Talk | None:
+def _nearest(history: History, sent: Sent, sizes: Sequence[int]) -> Talk | None:
     """The conversation with most bytes in common; where none has any, one whose first part is alike."""
     weight: dict[int, int] = {}
-    for name, size in zip(ids, sizes, strict=True):
+    for name, size in zip(sent.chain.names, sizes, strict=True):
         weight[name] = weight.get(name, 0) + size
     best, most = None, 0
-    candidates = history.candidates(domain, chain.session, ids)
+    candidates = history.candidates(sent)
     for talk in candidates:
         shared = sum(weight.get(name, 0) for name in set(talk.ids))
-        shared += talk.session == chain.session
+        shared += talk.session == sent.chain.session
         if shared > most:
             best, most = talk, shared
     if best is not None:
         return best
-    first = history.look(unmarked(body[chain.parts[0].start:chain.parts[0].end])).outline.pieces
+    first = history.look(_value(sent, 0)).outline.pieces
     for talk in candidates:
-        old = history.outline(domain, talk.ids[0])
+        old = history.outline(sent.domain, talk.ids[0])
         if old is not None and likeness(old.pieces, first) >= _ALIKE:
             return talk
     return None
 
 
-def _kept(earlier: Talk, ids: Sequence[int], sizes: Sequence[int], same: int, found: Difference) -> int:
+def _kept(earlier: Talk, ids: Sequence[int], sizes: Sequence[int], same: int) -> int:
     """Bytes of this prompt that would have been read had nothing changed: up to the last part that was there before."""
     known = set(earlier.ids)
     last = max((n for n in range(len(ids)) if ids[n] in known), default=-1)
     return sum(sizes[: max(last, same) + 1])
 
 
-def _first_difference(
-    history: History, domain: str, earlier: Talk, body: bytes, parts: Sequence[Part], ids: Sequence[int], at: int
-) -> Difference | None:
+def _value(sent: Sent, at: int) -> bytes:
+    """Part `at` as it counts for a cache: without marks."""
+    part = sent.chain.parts[at]
+    return unmarked(sent.body[part.start:part.end])
+
+
+def _first_difference(history: History, sent: Sent, earlier: Talk, at: int) -> Difference | None:
     """What became of part `at`; None where two conversations only part ways there."""
-    part, old, field = parts[at], earlier.ids[at], earlier.fields[at]
-    value = unmarked(body[part.start:part.end])
+    domain, ids, part, value = sent.domain, sent.chain.names, sent.chain.parts[at], _value(sent, at)
+    old, field = earlier.ids[at], earlier.fields[at]
     if part.field != field:
         return _other_field(part, field)
     if field == "tools":
@@ -141,7 +140,7 @@ def _first_difference(
     known = history.outline(domain, old)
     if known is None:
         return None
-    talk = field in _TALK and role_of(body, part) not in ("system", "developer")
+    talk = field in _TALK and role_of(sent.body, part) not in ("system", "developer")
     found = between(known, value, part.path, talk=talk, look=history.look, pause=history.pause)
     goes_on = bool(later & before)
     return found if goes_on or likeness(known.pieces, history.look(value).outline.pieces) >= _ALIKE else None

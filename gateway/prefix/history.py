@@ -6,7 +6,7 @@ several conversations share are kept once. No text of a prompt is held.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -22,6 +22,21 @@ _PART_BYTES, _TALK_BYTES = 24, 700
 _RECENT = 8
 USUAL = 0.8
 """A read of this share of what was there is a hit: caches count in blocks."""
+
+
+class Sent(msgspec.Struct, kw_only=True):
+    """A prompt as one attempt sent it, `at_us`, and how long its `pool` keeps it. `domain`: nobody else's is compared with it;
+    `tokens`: its whole input by the provider's count."""
+
+    domain: str
+    chain: Chain
+    model: str
+    body: bytes
+    pool: str
+    provider: str
+    at_us: int
+    tokens: int
+    ttl_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +83,16 @@ class History:
     def __len__(self) -> int:
         return len(self._talks)
 
-    def note(self, domain: str, chain: Chain, model: str, body: bytes, *, pool: str, at_us: int, tokens: int) -> None:
+    def note(self, sent: Sent) -> None:
         """Keeps an answered prompt, and what of it is new."""
+        domain, chain = sent.domain, sent.chain
         parts = chain.parts
         if not self.max_bytes or not parts:
             return
         ids, key = chain.names, (domain, chain.session)
         for part, name in zip(parts, ids, strict=True):
             if (domain, name) not in self._outlines:
-                self._keep(domain, name, unmarked(body[part.start:part.end]), part.field)
+                self._keep(domain, name, unmarked(sent.body[part.start:part.end]), part.field)
                 self.pause()
             else:
                 self._outlines.move_to_end((domain, name))
@@ -85,7 +101,7 @@ class History:
         if gone is not None:
             self.bytes -= _TALK_BYTES + _PART_BYTES * len(gone.ids)
         fields = tuple(part.field for part in parts)
-        self._talks[key] = Talk(chain.session, model, pool, at_us, tokens, fields, ids, chain.keys)
+        self._talks[key] = Talk(chain.session, sent.model, sent.pool, sent.at_us, sent.tokens, fields, ids, chain.keys)
         self.bytes += _TALK_BYTES + _PART_BYTES * len(ids)
         recent = self._recent.setdefault(domain, [])
         if key in recent:
@@ -107,16 +123,17 @@ class History:
             found = self._looked[value] = look(value, self.pause)
         return found
 
-    def worth(self, domain: str, chain: Chain, read: int) -> bool:
+    def worth(self, sent: Sent, read: int) -> bool:
         """False if this prompt goes on from its conversation's last one and most of that was read: the usual turn."""
-        talk = self._talks.get((domain, chain.session))
+        talk = self._talks.get((sent.domain, sent.chain.session))
         if not self.max_bytes:
             return False
-        return talk is None or talk.keys != chain.keys[: len(talk.keys)] or read < USUAL * talk.tokens
+        return talk is None or talk.keys != sent.chain.keys[: len(talk.keys)] or read < USUAL * talk.tokens
 
-    def candidates(self, domain: str, session: str, ids: Sequence[int]) -> list[Talk]:
+    def candidates(self, sent: Sent) -> list[Talk]:
         """Earlier conversations that this prompt may go on from or share its beginning with, the same one first."""
-        keys = [(domain, session)]
+        domain, ids = sent.domain, sent.chain.names
+        keys = [(domain, sent.chain.session)]
         keys += [key for name in (*ids[:6], *ids[-6:]) if (key := self._seen.get((domain, name))) is not None]
         keys += reversed(self._recent.get(domain, []))
         return [talk for key in dict.fromkeys(keys) if (talk := self._talks.get(key)) is not None]

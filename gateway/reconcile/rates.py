@@ -10,7 +10,7 @@ from gateway.core.usage import TokenUsage
 from gateway.ledger.days import day_range
 from gateway.ledger.lines import LedgerLine
 from gateway.metering.charge import WRITES
-from gateway.metering.prices import PROVIDERS, PriceBook
+from gateway.metering.prices import PROVIDERS, Offer, PriceBook
 from gateway.metering.rows import Row
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {"uncached": ("input",), "cache_read": ("cached",), "output": ("output",)}
@@ -57,9 +57,7 @@ class Rates:
             tokens[kind] = _SAMPLE
         at = date.fromisoformat(day)
         noon = sum(day_range(at, at, "UTC")) // 2
-        priced = self._book.price(
-            self._provider, model, TokenUsage(**tokens), tier=place.tier, at_us=noon, region=place.region or None
-        )
+        priced = self._book.price(Offer(self._provider, model, place.tier, place.region or None), TokenUsage(**tokens), noon)
         return None if priced.cost_nanos is None else Fraction(priced.cost_nanos, _SAMPLE)
 
     def by_class(self, line: LedgerLine) -> dict[str, int]:

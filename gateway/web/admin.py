@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from gateway.access import origins, people
 from gateway.access.keys import KeyRecord, mint
 from gateway.budgets import MOST_NANOS
 from gateway.budgets.windows import zone
+from gateway.core import clock
 from gateway.core.call import Tenant
 from gateway.core.errors import BadRequest, NotFound
 from gateway.metering import listing
@@ -138,7 +138,7 @@ async def create_key(
 ) -> dict[str, Any]:
     """A new key; its secret is in this answer and nowhere else."""
     services: Services = state.services
-    tenant, now_us = tenant_of(request), time.time_ns() // 1_000
+    tenant, now_us = tenant_of(request), clock.now_us()
     people.may_grant(tenant, data.team, data.role)
     _check_expiry(data, now_us)
     if data.user_id is not None and services.people.person(data.user_id) is None:
@@ -161,7 +161,7 @@ async def change_key(
     services: Services = state.services
     tenant = lead_of(request)
     _own(services, tenant, key_id)
-    _check_expiry(data, time.time_ns() // 1_000)
+    _check_expiry(data, clock.now_us())
     fields = data.model_dump(mode="json", exclude_unset=True)
     record = await services.key_table.change(key_id, tenant.key_id, fields) if fields else services.keys.record(key_id)
     assert record is not None
@@ -175,7 +175,7 @@ async def revoke_key(request: Request[Any, Any, State], state: State, key_id: Fr
     services: Services = state.services
     tenant = lead_of(request)
     _own(services, tenant, key_id)
-    record = await services.key_table.revoke(key_id, time.time_ns() // 1_000, actor=tenant.key_id)
+    record = await services.key_table.revoke(key_id, clock.now_us(), actor=tenant.key_id)
     assert record is not None
     services.keys.put(record)
     return _shown(record)
@@ -212,7 +212,7 @@ async def prices(request: Request[Any, Any, State], state: State, model: FromQue
     """The price rows in force here for PROVIDER/MODEL: every tier, region and band, the operator's files included."""
     admin_of(request)
     provider, _, name = model.partition("/")
-    return listing.show(state.services.prices, provider, name, time.time_ns() // 1_000)
+    return listing.show(state.services.prices, provider, name, clock.now_us())
 
 
 @get("/tollway/admin/engines")

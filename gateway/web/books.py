@@ -19,6 +19,7 @@ from litestar.params import Body
 from litestar.response import Stream
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.core import clock
 from gateway.core.errors import BadRequest, Overloaded
 from gateway.corrections import Corrections
 from gateway.ledger import query
@@ -50,7 +51,7 @@ class Range(BaseModel):
     def slice(self) -> Slice:
         words = {"since": self.first, "until": self.last, "tz": self.tz, "team": self.team, "model": self.model}
         try:
-            return query.slice_of({name: word for name, word in words.items() if word is not None}, time.time_ns() // 1_000)
+            return query.slice_of({name: word for name, word in words.items() if word is not None}, clock.now_us())
         except (BadQuery, UnknownZone) as error:
             raise BadRequest(str(error)) from error
 

@@ -10,13 +10,14 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 from gateway import dialects
 from gateway.core import errors
 from gateway.ledger.sql import is_away
-from gateway.web.front import error_headers
+from gateway.web.front import COUNTED, DIALECT_OF_PATH, error_headers
 from gateway.web.routes import dialect_of
 
 _log = logging.getLogger("tollway.web")
+_MODEL_PATHS = frozenset({*DIALECT_OF_PATH, COUNTED, "/v1/models"})
 _BY_STATUS: dict[int, type[errors.GatewayError]] = {
     400: errors.BadRequest, 401: errors.Unauthorized, 403: errors.Forbidden, 404: errors.NotFound,
-    405: errors.MethodNotAllowed, 413: errors.TooLarge, 415: errors.UnsupportedMedia,
+    413: errors.TooLarge, 415: errors.UnsupportedMedia,
 }  # fmt: skip
 
 
@@ -30,9 +31,12 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     """Litestar's own: unknown paths, wrong methods, bodies that do not fit."""
     path, kind = request.url.path, _BY_STATUS.get(error.status_code, errors.GatewayError)
     if isinstance(error, NotFoundException):
-        text = f"there is nothing at {path[:100]}; docs/api.md lists the paths"
+        meant = _meant(path)
+        way = f"did you mean {meant}? Check the base URL" if meant else "docs/api.md lists the paths"
+        text = f"there is nothing at {path[:100]}; {way}"
     elif isinstance(error, MethodNotAllowedException):
-        text = f"{path[:100]} does not take {request.method}"
+        allow = (error.headers or {}).get("allow", "")
+        return on_gateway_error(request, errors.MethodNotAllowed.of(f"{path[:100]} does not take {request.method}", allow))
     elif error.status_code < 500:
         text = _what_is_wrong(error)
     else:
@@ -60,6 +64,13 @@ def on_too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Respo
 def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     _log.error("a request failed inside the gateway", exc_info=error)
     return on_gateway_error(request, errors.GatewayError("the gateway failed on this request; its log says why"))
+
+
+def _meant(path: str) -> str | None:
+    """The model path that a slip in a base URL has led astray: a `/v1` too few or too many, a slash too many, a prefix."""
+    steps = [step for step in path.lower().split("/") if step]
+    ends = ("/v1/" + "/".join(steps[at:]) for at in range(len(steps)))
+    return next((end for end in ends if end in _MODEL_PATHS), None)
 
 
 def _what_is_wrong(error: HTTPException) -> str:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,6 +24,7 @@ from gateway import dialects
 from gateway.access.keys import KeyRing
 from gateway.access.origins import Origin
 from gateway.admission import Admission, Go
+from gateway.core import clock
 from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
@@ -47,7 +49,7 @@ Pass = Callable[[Call, str, str, Client], Awaitable[None]]
 DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items()}
 COUNTED = "/v1/messages/count_tokens"
 _STORES = ("/v1/responses", "/v1/files", "/v1/batches")
-_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
 _log = logging.getLogger("tollway.front")
@@ -97,7 +99,7 @@ class Front:
         if headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRefused(f"{path} speaks plain HTTP, not WebSocket")
         if method != "POST":
-            raise MethodNotAllowed(f"{path} takes POST")
+            raise MethodNotAllowed.of(f"{path} takes POST", "POST")
         length = headers.get("content-length", "")
         origin = Origin(peer, head.forwarded)
         visit = self._entered(dialect_of(path), path, head, origin, _whole(length))
@@ -114,8 +116,9 @@ class Front:
         return self._entered(known.dialect, known.path, known.head, known.origin, body_bytes)
 
     def _entered(self, dialect: str, path: str, head: Head, origin: Origin, body_bytes: int | None) -> Visit:
-        at_us = time.time_ns() // 1_000
-        return Visit(dialect, path, head, origin, self._keys.tenant(head.key, at_us, origin, head.mark), at_us, body_bytes)
+        at_us = clock.now_us()
+        tenant = self._keys.tenant(head.key, at_us, origin, head.mark)
+        return Visit(dialect, path, head, origin, tenant, at_us, time.monotonic(), body_bytes)
 
     def queue(self, visit: Visit, go: Go) -> None:
         """For a call that may not: see `Admission.queue`. Raises `Overloaded`."""
@@ -133,9 +136,9 @@ class Front:
             if not body:
                 raise _absent()
             if len(body) > LONG_BYTES:
-                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body)
+                sketch = await asyncio.to_thread(dialects.read, visit.dialect, body, visit.tenant.team)
             else:
-                sketch = dialects.read(visit.dialect, body)
+                sketch = dialects.read(visit.dialect, body, visit.tenant.team)
             serve = self._servers.count if visit.path == COUNTED else self._servers.call
             await serve(_call(visit, body, sketch), client)
         except Exception as error:
@@ -185,10 +188,10 @@ class Front:
             client.close()
 
     async def _pass_on(self, scope: MutableMapping[str, Any], client: AsgiClient) -> None:
-        at_us = time.time_ns() // 1_000
+        at_us, came_s = clock.now_us(), time.monotonic()
         head = heads.read(scope["headers"])
         if scope["method"] not in _METHODS:
-            raise MethodNotAllowed(f"{scope['path'][:100]} does not take {scope['method'][:20]}")
+            raise MethodNotAllowed.of(f"{scope['path'][:100]} does not take {scope['method'][:20]}", ", ".join(_METHODS))
         if ".." in scope["path"].split("/"):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
@@ -197,7 +200,7 @@ class Front:
         length = head.headers.get("content-length", "")
         body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
-        visit = Visit("other", scope["path"], head, origin, tenant, at_us, len(body))
+        visit = Visit("other", scope["path"], head, origin, tenant, at_us, came_s, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 
@@ -247,9 +250,10 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
         (b"x-should-retry", b"true" if error.retry else b"false"),
     ]
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after_s))))
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
+    headers += error.headers
     return headers
 
 
@@ -297,5 +301,5 @@ def _call(visit: Visit, body: bytes, sketch: Sketch) -> Call:
     return Call(
         id=new_id("call_", at_us), dialect=visit.dialect, tenant=visit.tenant, sketch=sketch, body=body, path=visit.path,
         client=head.client, headers=head.headers, tags=head.tags, run=head.run, parent_run=head.parent_run,
-        subgoal=head.subgoal, at_us=at_us, sent=head.sent,
+        subgoal=head.subgoal, at_us=at_us, came_s=visit.came_s, sent=head.sent,
     )  # fmt: skip

@@ -18,10 +18,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.relay import BODY_BASE_S, BODY_S_PER_BYTE
 from gateway.web.door import DoorProtocol
+from gateway.web.heads import KEY_HEADERS
 
 HEAD_BYTES, HEAD_FIELDS, HEAD_S = 32 * 1024, 100, 10.0
 BETWEEN_BYTES = 64 * 1024
 """Of chunk extensions and trailers, without any byte of a body between them."""
+_CREDENTIALS = frozenset({b"authorization", *(name.encode() for name in KEY_HEADERS)})
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?::\d{0,5})?")
 
 
@@ -54,11 +56,14 @@ def is_loopback(address: str) -> bool:
 def oddity(headers: Iterable[tuple[bytes, bytes]], version: str) -> str | None:
     """What two readers of a head may understand differently, and an HTTP parser lets through; None where there is nothing."""
     hosts, codings = list[bytes](), list[bytes]()
+    shown: dict[bytes, bytes] = {}
     for name, value in headers:
         if name == b"host":
             hosts.append(value)
         elif name == b"transfer-encoding":
             codings.append(value)
+        elif name in _CREDENTIALS and shown.setdefault(name, value) != value:
+            return "a request shows one key in a header, not two"
     if version not in ("1.1", "1.0"):
         return "of HTTP only 1.1 and 1.0 are read here"
     if len(hosts) > 1 or (not hosts and version == "1.1"):

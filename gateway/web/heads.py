@@ -78,6 +78,8 @@ class Visit(msgspec.Struct, frozen=True):
     origin: Origin
     tenant: Tenant
     at_us: int
+    came_s: float
+    """The same on the clock that never jumps."""
     body_bytes: int | None
     """As the head declares it; None where it says nothing."""
 

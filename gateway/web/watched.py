@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.access import people
 from gateway.alerts import Alert, rules
 from gateway.alerts.watch import send_all
+from gateway.core import clock
 from gateway.core.errors import BadRequest, NotFound, Overloaded
 from gateway.ledger.reports import LedgerUnavailable
 from gateway.ledger.tables import BACKTEST
@@ -53,7 +53,7 @@ async def judge(
         raise NotFound(f"there is no run {run_id!r} of your team; a run is named by the request header x-tollway-run")
     entry = verdict(
         team=found["team"], project=tenant.project, key_id=tenant.key_id, run=run_id, subgoal=name, passed=data.passed,
-        evidence=data.evidence, at_us=time.time_ns() // 1_000,
+        evidence=data.evidence, at_us=clock.now_us(),
     )  # fmt: skip
     await services.ledger.append(entry)
     return {"run": run_id, "subgoal": name, **verdict_json(entry)}
@@ -67,7 +67,7 @@ async def alerts(request: Request[Any, Any, State], state: State) -> dict[str, A
 
     def look() -> tuple[list[dict[str, Any]], list[Alert]]:
         limits = limits_of(services.policies, services.reports)
-        now = rules.found(services.reports, limits, bounds_of(services.settings), time.time_ns() // 1_000)
+        now = rules.found(services.reports, limits, bounds_of(services.settings), clock.now_us())
         return services.reports.alerts(), now
 
     try:
@@ -87,7 +87,7 @@ async def test(request: Request[Any, Any, State], state: State) -> dict[str, Any
     channels = channels_of(services.settings)
     if not channels:
         raise BadRequest("no channel is configured: add one under `alerts: channels:` in tollway.yaml, see docs/dashboard.md")
-    now_us = time.time_ns() // 1_000
+    now_us = clock.now_us()
     text = f"Sent by {tenant.key_id} to see whether alerts arrive. Nothing is wrong."
     alert = Alert(id=f"test/{now_us}", kind="test", team="", title="test", text=text, at_us=now_us, level="info")
     return {"channels": await send_all(channels, alert)}

@@ -71,10 +71,11 @@ def test_the_id_alone_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize(("fields", "now_us", "word"), [
-    ({"expires_us": 100}, 99, None), ({"expires_us": 100}, 100, "expired"), ({"revoked_us": 50}, 49, None),
+    ({"expires_us": 100}, 99, None), ({"expires_us": 100}, 100, "expired"), ({"revoked_us": 50}, 49, "revoked"),
     ({"revoked_us": 50}, 50, "revoked"), ({"revoked_us": 50, "expires_us": 40}, 60, "revoked"),
 ])  # fmt: skip
 def test_a_key_ends_at_its_moment(fields: dict[str, int], now_us: int, word: str | None) -> None:
+    """A revocation has none: the clock of the machine that it was said to may be ahead of this one."""
     keys, key = ring(**fields)
     if word is None:
         assert keys.tenant(key, now_us, HERE).team == "search"

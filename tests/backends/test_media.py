@@ -14,7 +14,7 @@ PNG = "data:image/png;base64,iVBORw0KGgo="
 
 def ask(part: Any, field: str = "messages") -> None:
     body = json.dumps({"model": "m", field: [{"role": "user", "content": [{"type": "text", "text": "hi"}, part]}]}).encode()
-    check(body, parts.read(body, ["system", "messages", "input"]).parts)
+    check(body, parts.read(body, ["system", "messages", "input"], "team").parts)
 
 
 @pytest.mark.parametrize("url", [
@@ -40,7 +40,7 @@ def test_names_cannot_be_hidden_by_escapes() -> None:
     """JSON may spell a key's letters in other ways."""
     body = rb'{"model": "m", "messages": [{"content": [{"im\u0061ge\u005f\u0075rl": {"\u0075rl": "http:\/\/10.0.0.1"}}]}]}'
     with pytest.raises(UrlNotAllowed):
-        check(body, parts.read(body, ["system", "messages", "input"]).parts)
+        check(body, parts.read(body, ["system", "messages", "input"], "team").parts)
 
 
 @pytest.mark.parametrize("part", [
@@ -59,7 +59,7 @@ def test_a_key_twice_hides_nothing(part: bytes) -> None:
         b'{"model": "m", "input": [{"role": "user", "content": [%b], "content": "hi"}]}' % part,
     ):
         with pytest.raises(UrlNotAllowed):
-            check(body, parts.read(body, ["system", "messages", "input"]).parts)
+            check(body, parts.read(body, ["system", "messages", "input"], "team").parts)
 
 
 @pytest.mark.parametrize(("tool", "refused"), [
@@ -74,7 +74,7 @@ def test_a_key_twice_hides_nothing(part: bytes) -> None:
 def test_an_engine_inside_calls_no_tool_servers(tool: Any, refused: bool) -> None:
     for tools in ([tool], [{"type": "function", "function": {"name": "g"}}, tool]):
         body = json.dumps({"model": "m", "tools": tools, "messages": [{"role": "user", "content": "hi"}]}).encode()
-        found = parts.read(body, ["tools", "messages"]).parts
+        found = parts.read(body, ["tools", "messages"], "team").parts
         if refused:
             with pytest.raises(UrlNotAllowed):
                 check(body, found)
@@ -86,11 +86,11 @@ def test_what_is_known_of_bytes_in_one_field_says_nothing_of_another() -> None:
     """The same list as a system prompt, which fetches nothing, and as tools, which name a server; long enough to be remembered."""
     value = [{"type": "mcp", "server_label": "x" * 5_000, "server_url": "http://169.254.169.254/"}]
     said = json.dumps({"input": value, "messages": []}).encode()
-    check(said, parts.read(said, ["tools", "input"]).parts)
+    check(said, parts.read(said, ["tools", "input"], "team").parts)
     asked = json.dumps({"tools": value, "messages": []}).encode()
     for _ in range(2):
         with pytest.raises(UrlNotAllowed):
-            check(asked, parts.read(asked, ["tools", "messages"]).parts)
+            check(asked, parts.read(asked, ["tools", "messages"], "team").parts)
 
 
 @pytest.mark.parametrize("part", [

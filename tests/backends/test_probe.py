@@ -45,7 +45,7 @@ def test_an_answer_that_was_asked_for_after_the_refusal_ends_the_rest(clock: Clo
     """A further try of the same call may be answered while the lane rests; what was under way before says nothing."""
     lane = LaneProbe(LaneSettings())
     lane.cool("answered 503", 30.0)
-    assert lane.why_not(clock.now) == "answered 503; left alone for 30 s more"
+    assert lane.why_not(clock.now) == "answered 503; left alone for 30.0 s more"
     clock.now += 1
     answered(lane, began_ago_s)
     assert (lane.why_not(clock.now) is not None) == rests

@@ -120,5 +120,8 @@ class Provider:
                 error = {"type": "error", "error": {"type": "invalid_request_error", "message": "bad"}}
                 rows.append({"custom_id": name, "result": {"type": "errored", "error": error}})
             else:
-                rows.append({"custom_id": name, "result": {"type": "succeeded", "message": messages_answer(f"answer to {name}")}})
+                tools = batch["calls"][name].get("tools")
+                called = {"content": [{"type": "tool_use", "id": "toolu_1", "name": tools[0]["name"], "input": {}}]} if tools else {}
+                message = messages_answer(f"answer to {name}", **called)
+                rows.append({"custom_id": name, "result": {"type": "succeeded", "message": message}})
         return b"".join(json.dumps(row).encode() + b"\n" for row in rows)

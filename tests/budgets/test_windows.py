@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.budgets.windows import Window, window, zone
+from gateway.budgets.windows import Window, next_time, window, zone
 
 ZONES = (
     "UTC", "America/New_York", "Europe/Berlin", "America/Havana", "Africa/Cairo", "Asia/Beirut", "America/Sao_Paulo", "Pacific/Apia",
@@ -78,3 +78,27 @@ def test_an_unknown_zone_is_an_error() -> None:
     for name in ("Europe/Berlln", "../etc/passwd", ""):
         with pytest.raises(ValueError, match="Europe/Berlin"):
             zone(name)
+
+
+@pytest.mark.parametrize(("place", "clock", "days", "after", "found"), [
+    pytest.param("UTC", (8, 0), "0123456", "2026-12-01T07:59:59+00:00", "2026-12-01T08:00:00+00:00", id="today"),
+    pytest.param("UTC", (8, 0), "0123456", "2026-12-01T08:00:00+00:00", "2026-12-02T08:00:00+00:00", id="after it, not at it"),
+    pytest.param("UTC", (8, 0), "0", "2026-12-01T09:00:00+00:00", "2026-12-07T08:00:00+00:00", id="on Mondays"),
+    pytest.param("Pacific/Kiritimati", (2, 0), "0123456", "2026-12-01T11:00:00+00:00", "2026-12-01T12:00:00+00:00", id="tomorrow there"),
+    pytest.param("Europe/Berlin", (8, 0), "0123456", "2026-03-28T07:00:00+00:00", "2026-03-29T06:00:00+00:00", id="the day has 23 hours"),
+    pytest.param("Europe/Berlin", (8, 0), "0123456", "2026-10-24T06:00:00+00:00", "2026-10-25T07:00:00+00:00", id="the day has 25 hours"),
+    pytest.param("Europe/Berlin", (2, 30), "0123456", "2026-03-28T12:00:00+00:00", "2026-03-29T01:30:00+00:00", id="a time that is skipped"),
+    pytest.param("Europe/Berlin", (2, 30), "6", "2026-10-25T00:00:00+00:00", "2026-10-25T00:30:00+00:00", id="a time that comes twice"),
+    pytest.param("Europe/Berlin", (2, 30), "6", "2026-10-25T00:30:00+00:00", "2026-11-01T01:30:00+00:00", id="counts once"),
+])
+def test_a_time_of_day_comes_once_a_day_by_the_clocks_of_its_zone(
+    place: str, clock: tuple[int, int], days: str, after: str, found: str
+) -> None:  # fmt: skip
+    assert next_time(*clock, [int(day) for day in days], place, us(after)) == us(found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(ZONES), st.integers(0, 23), st.integers(0, 59), st.sets(st.integers(0, 6), min_size=1), instants)
+def test_there_is_always_a_next_time(place: str, hour: int, minute: int, days: set[int], at_us: int) -> None:
+    """Later, within the days of a week and one that clocks skip."""
+    assert at_us < next_time(hour, minute, days, place, at_us) <= at_us + 9 * 86_400_000_000

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.commands.report import _print_warmed
 from tests.build import Gateway, chat_answer, chat_body
 from tests.upstream import Site, whole
 
@@ -56,6 +57,15 @@ def test_why_tells_the_whole_story(gateway: Gateway, openai: Site) -> None:
     text = run(gateway, "why", call)
     for word in (call, "only lane that can serve", "uncached", "price rows", "m-*", "chosen"):
         assert word in text
+
+
+def test_what_the_gateways_own_calls_brought_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"kind": "pre_warm", "calls": 1, "cost_usd": "0.02", "looked": 1, "of_use": 1, "saved_usd": "0.03"}
+    _print_warmed([one, {**one, "kind": "keep_warm", "calls": 2_000, "cost_usd": None, "looked": 500}])
+    assert capsys.readouterr().out == (
+        "pre_warm: 1 call, $0.020000; 1 were of use, which saved $0.030000\n"
+        "keep_warm: 2,000 calls, unknown; 1 of the latest 500 were of use, which saved $0.030000\n"
+    )
 
 
 def test_a_miss_is_explained_and_summed(gateway: Gateway, openai: Site) -> None:

@@ -103,7 +103,7 @@ def test_fields_with_a_counterpart(fields: dict[str, Any], wire: dict[str, Any])
 
 
 @pytest.mark.parametrize(("fields", "param"), [
-    ({"extra": {"seed": 5}}, "seed"), ({"extra": {"n": 2}}, "n"), ({"extra": {"logprobs": True}}, "logprobs"), ({"extra": {"logit_bias": {"5": 1}}}, "logit_bias"),
+    ({"extra": {"n": 2}}, "n"), ({"extra": {"logprobs": True}}, "logprobs"), ({"extra": {"logit_bias": {"5": 1}}}, "logit_bias"),
     ({"extra": {"modalities": ["text", "audio"]}}, "modalities"), ({"extra": {"something_new": 1}}, "something_new"), ({"temperature": 1.5}, "temperature"),
     ({"messages": (Message(role="user", parts=(Text(text="x"),), name="Bo"),)}, "messages[0].name"),
     ({"messages": (user(Image(url="data:text/plain,x")),)}, "messages"),

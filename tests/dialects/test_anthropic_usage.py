@@ -20,6 +20,9 @@ from gateway.dialects import anthropic_usage
                  TokenUsage(uncached=1, cache_write={"5m": 9}, output=2, flags=("write_split_above_total",)), id="more in the split than in all"),
     pytest.param({"input_tokens": 5, "output_tokens": 9, "output_tokens_details": {"thinking_tokens": 4}, "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 0}},
                  TokenUsage(uncached=5, output=9, reasoning=4, other={"web_search_requests": 2}), id="thinking and searches"),
+    pytest.param({"input_tokens": 5, "output_tokens": 9, "server_tool_use": {"code_execution_requests": 1, "dowsing_requests": 2, "reported_fee_nanos": 9}},
+                 TokenUsage(uncached=5, output=9, other={"code_execution_requests": 1, "tool:dowsing_requests": 2, "tool:reported_fee_nanos": 9}),
+                 id="a tool that nobody knows is not free"),
     pytest.param({"input_tokens": 500, "cache_read_input_tokens": 0, "output_tokens": 700, "iterations": [
                     {"type": "message", "input_tokens": 500, "cache_read_input_tokens": 0, "output_tokens": 200},
                     {"type": "message", "input_tokens": 900, "cache_read_input_tokens": 500, "output_tokens": 500}]},

@@ -25,7 +25,7 @@ EXTRA = st.dictionaries(st.sampled_from(["stream", "tools", "model", "n", "x"]),
 def seen(body: bytes) -> Any:
     """All that a reading says, or how it refuses."""
     try:
-        found = parts.read(body, ORDER)
+        found = parts.read(body, ORDER, "team")
     except GatewayError as error:
         return type(error), str(error)
     marks = [(part.start, part.end, part.field, part.item, part.block.named()) for part in found.parts]
@@ -85,13 +85,13 @@ def test_memory_is_bounded_and_keeps_what_is_used() -> None:
     kept = beginnings.Beginnings(max_bytes=60_000)
     bodies = [written({"model": f"m{n}"}, [{"role": "user", "content": LONG}] * 4, {}, spaced=False) for n in range(20)]
     for body in bodies:
-        read = parts.read(body, ORDER)
+        read = parts.read(body, ORDER, "team")
         assert read.values is not None
         fields = {"messages": read.parts}
-        kept.keep(ORDER, body, read.places, read.values, fields, "messages", None)
+        kept.keep("team", ORDER, body, read.places, read.values, fields, "messages", None)
     assert kept._bytes == sum(len(known.text) for alike in kept._alike.values() for known in alike) <= 60_000
-    assert kept.find(ORDER, bodies[-1]) is not None
-    assert kept.find(ORDER, bodies[0]) is None
+    assert kept.find("team", ORDER, bodies[-1]) is not None
+    assert kept.find("team", ORDER, bodies[0]) is None
 
 
 def test_what_is_used_stays_and_dialects_are_kept_apart() -> None:
@@ -99,12 +99,13 @@ def test_what_is_used_stays_and_dialects_are_kept_apart() -> None:
     kept = beginnings.Beginnings(max_bytes=25_000)
     bodies = [written({"model": f"m{n}"}, [{"role": "user", "content": LONG}] * 4, {}, spaced=False) for n in range(3)]
     for body in bodies:
-        read = parts.read(body, ORDER)
+        read = parts.read(body, ORDER, "team")
         assert read.values is not None
-        kept.keep(ORDER, body, read.places, read.values, {"messages": read.parts}, "messages", None)
-        assert kept.find(ORDER, bodies[0]) is not None
-    assert kept.find(ORDER, bodies[1]) is None
-    assert kept.find(dialects.order("openai_responses"), bodies[0]) is None
+        kept.keep("team", ORDER, body, read.places, read.values, {"messages": read.parts}, "messages", None)
+        assert kept.find("team", ORDER, bodies[0]) is not None
+    assert kept.find("team", ORDER, bodies[1]) is None
+    assert kept.find("team", dialects.order("openai_responses"), bodies[0]) is None
+    assert kept.find("other", ORDER, bodies[0]) is None, "by the clock one team would tell what another sent"
 
 
 @settings(deadline=None, max_examples=60)
@@ -113,7 +114,7 @@ def test_a_chain_that_goes_on_is_the_chain_made_anew(talk: list[Any], lengths: l
     """Whatever turn comes next, longer or shorter."""
     forget()
     for length in lengths:
-        found = parts.read(written({"model": "m"}, talk[:length], {}, spaced=False), ORDER).parts
+        found = parts.read(written({"model": "m"}, talk[:length], {}, spaced=False), ORDER, "team").parts
         warm = chain.chain("team", "m", found, b"session")
         kept = dict(chain._runs)
         chain._runs.clear()

@@ -27,13 +27,14 @@ def test_memory_tells_the_same_as_a_fresh_look(values: list[bytes], most: int) -
     known = Blocks(most * 2 * blocks.ENTRY_BYTES)
     for value in values:
         value = json.dumps(value.decode("latin-1")).encode()
-        assert facts(known.block(value, 1)) == facts(fresh(value))
+        assert facts(known.block("team", value, 1)) == facts(fresh(value))
         assert len(known) <= 2 * most
 
 
 def test_known_parts_are_not_looked_at_again() -> None:
     known = Blocks()
-    assert known.block(b'{"a":1}', 2) is known.block(bytes([*b'{"a":1}']), 2)
+    assert known.block("team", b'{"a":1}', 2) is known.block("team", bytes([*b'{"a":1}']), 2)
+    assert known.block("other", b'{"a":1}', 2) is not known.block("team", b'{"a":1}', 2), "by the clock one would tell what the other sent"
     known.clear()
     assert len(known) == 0
 
@@ -43,7 +44,7 @@ def test_a_hash_is_not_trusted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_hash", lambda value: 7)
     known = Blocks()
     for value in (b'"a"', b'"bb"', b'"a"'):
-        assert facts(known.block(value, 1)) == facts(fresh(value))
+        assert facts(known.block("team", value, 1)) == facts(fresh(value))
 
 
 @pytest.mark.parametrize("value", [
@@ -56,7 +57,7 @@ def test_what_is_over_a_limit_is_refused_each_time(value: bytes) -> None:
     known = Blocks()
     for _ in range(2):
         with pytest.raises(BadRequest):
-            known.block(value, 2)
+            known.block("team", value, 2)
     assert len(known) == 0
 
 
@@ -114,6 +115,6 @@ def test_short_requests_leave_nothing_behind() -> None:
 
 
 def test_the_same_message_is_the_same_block_in_any_request() -> None:
-    one, two = (parts.read(sent(n=n), ["messages"]).parts for n in (1, 2))
+    one, two = (parts.read(sent(n=n), ["messages"], "team").parts for n in (1, 2))
     assert [part.block for part in one] == [part.block for part in two]
     assert Part(0, 0, "messages", 3, one[0].block).path == "/messages/3"

@@ -79,3 +79,11 @@ choices = st.sampled_from([None, [], [{}], [{"finish_reason": "length", "index":
 def test_the_short_look_sees_what_the_long_one_does(document: dict[str, Any]) -> None:
     """An answer with a letter beyond ASCII is decoded whole."""
     assert openai_chat.look(orjson.dumps(document)) == openai_chat.look(orjson.dumps({**document, "note": "\N{SNOWMAN}"}))
+
+
+@pytest.mark.parametrize("extra", [{}, {"logprobs": "é"}], ids=["usual", "any"])
+@pytest.mark.parametrize(("told", "tier"), [("flex", "flex"), ("auto", None), (None, None), (5, None)])
+def test_auto_is_no_tier_that_was_served(told: object, tier: str | None, extra: dict[str, str]) -> None:
+    """It repeats what was asked for; the price is that of the default tier, not unknown."""
+    body = {"service_tier": told, "choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}, **extra}
+    assert openai_chat.look(orjson.dumps(body)).served_tier == tier

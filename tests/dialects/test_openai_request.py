@@ -67,10 +67,22 @@ def test_the_limit_has_the_name_that_the_model_knows(model: str, field: str) -> 
     ({"thinking": {"type": "adaptive"}}, {}), ({"thinking": {"type": "disabled"}}, {}),
     ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, {"reasoning_effort": "max"}),
     ({"service_tier": "auto", "cache_control": {"type": "ephemeral"}}, {}), ({"seed": 5}, {"seed": 5}),
+    ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, {}), ({"context_management": {}, "mcp_servers": []}, {}), ({"client_metadata": {"a": "b"}}, {}),
 ])
 def test_what_has_a_counterpart_is_passed_on(extra: dict[str, Any], wire: dict[str, Any]) -> None:
     """Thinking becomes effort; wishes that the broker decides are its own affair."""
     assert render(extra=extra) == {"model": "m", "messages": [], **wire}
+
+
+@pytest.mark.parametrize("extra", [
+    {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]}}, {"context_management": {"edits": [5]}},
+    {"context_management": {"keep": "all"}}, {"mcp_servers": [{"url": "https://x"}]},
+])
+def test_what_would_edit_the_prompt_is_refused(extra: dict[str, Any]) -> None:
+    """The handling of thinking is not: it stays here anyway."""
+    with pytest.raises(BadRequest) as caught:
+        render(extra=extra)
+    assert caught.value.param == next(iter(extra))
 
 
 @pytest.mark.parametrize("name", ["top_k", "mcp_servers", "container", "context_management", "inference_geo", "something_new"])

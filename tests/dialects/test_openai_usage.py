@@ -73,3 +73,23 @@ def test_no_class_is_ever_negative(raw: dict[str, Any], details: dict[str, Any])
     assert all(number is None or number >= 0 for number in numbers)
     if usage.uncached is not None and not usage.flags:
         assert usage.input_total == raw["prompt_tokens"]
+
+
+SEARCH, OPENED = {"type": "web_search_call", "status": "completed", "action": {"type": "search"}}, {"type": "web_search_call", "action": {"type": "open_page"}}
+
+
+@pytest.mark.parametrize(("beside", "other"), [
+    ({}, {}),
+    ({"output": [SEARCH, OPENED, SEARCH, {"type": "web_search_call"}, {**SEARCH, "status": "failed"}, {"type": "message"}]}, {"web_search_items": 3}),
+    ({"output": [{"type": "file_search_call", "queries": []}]}, {"file_search_items": 1}),
+    ({"output": [SEARCH], "tool_usage": {"web_search": {"num_requests": 2}}}, {"web_search_requests": 2}),
+    ({"output": [SEARCH], "tool_usage": {"web_search": {"num_requests": 0}}}, {}),
+    ({"output": [SEARCH], "tool_usage": None}, {"web_search_items": 1}),
+    ({"output": [None, 5, {"type": []}, {"type": "web_search_call", "action": 3}]}, {"web_search_items": 1}),
+    ({"output": 7}, {}),
+])
+def test_a_response_tells_what_its_tools_took(beside: dict[str, Any], other: dict[str, int]) -> None:
+    """By its own count; where it gives none, by the searches in its output. Opening a page is none."""
+    raw = openai_usage.of_response({"usage": {"input_tokens": 10, "output_tokens": 2}, **beside})
+    assert openai_usage.usage(raw) == TokenUsage(uncached=10, output=2, other=other)
+    assert openai_usage.of_response(beside) == {}

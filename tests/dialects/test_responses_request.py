@@ -111,9 +111,11 @@ def test_schemas_keep_their_order() -> None:
 
 @pytest.mark.parametrize(("fields", "wire"), [
     ({}, {}), ({"max_output_tokens": 5, "temperature": 0.5, "user": "u", "stream": True}, {"max_output_tokens": 5, "temperature": 0.5, "user": "u", "stream": True}),
-    ({"extra": {"reasoning_effort": "low", "verbosity": "high", "seed": None, "n": 1}}, None),
+    ({"extra": {"reasoning_effort": "low", "verbosity": "high", "seed": 5, "n": 2}}, None),
     ({"extra": {"reasoning_effort": "low", "verbosity": "high", "n": 1, "store": True}}, {"reasoning": {"effort": "low"}, "text": {"verbosity": "high"}, "store": True}),
     ({"extra": {"thinking": {"type": "enabled", "budget_tokens": 99_000}, "service_tier": "auto"}}, {"reasoning": {"effort": "high"}}),
+    ({"extra": {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "mcp_servers": []}}, {}),
+    ({"extra": {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}}, None),
     ({"extra": {"output_config": {"effort": "max"}}}, {"reasoning": {"effort": "max"}}),
     ({"tools": (Tool(name="t", description=None, parameters=None),), "tool_choice": ToolChoice(mode="named", name="t"), "parallel_tool_calls": False},
      {"tools": [{"type": "function", "name": "t", "parameters": {"type": "object", "properties": {}}, "strict": False}],

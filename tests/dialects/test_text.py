@@ -12,6 +12,8 @@ from gateway.dialects import text
     ("be brief", ["be brief"]),
     ([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}], ["a", "b"]),
     ([{"content": [{"type": "image_url", "image_url": {"url": "data:..."}}, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "xx"}}]}], []),
+    ([{"content": [{"type": "input_image", "image_url": "data:..."}, {"type": "input_file", "file_url": "https://a.example/b"}]}], []),
+    ([{"type": "image_generation_call", "result": "xx"}, {"type": "function_call_output", "output": [{"result": "yes"}]}], ["yes"]),
     ([{"content": [{"type": "tool_use", "name": "t", "input": {"a": 1}}]}], ["t", '{"a":1}']),
     ([{"content": None, "tool_calls": [{"function": {"name": "t", "arguments": "{}"}}]}], ["t", "{}"]),
 ])

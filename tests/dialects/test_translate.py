@@ -168,6 +168,18 @@ def test_an_answer_that_is_no_json_object_is_malformed(client: str, raw: bytes) 
         dialects.answer(client, "openai_chat", raw, sketch())
 
 
+@pytest.mark.parametrize("raw", [b"{}", b'{"detail":"Not Found"}', b'{"object":"error","message":"boom"}', b'{"choices":[]}'])
+@pytest.mark.parametrize("upstream", dialects.TRANSLATED)
+@pytest.mark.parametrize("client", dialects.TRANSLATED)
+def test_an_object_that_is_no_answer_is_not_translated_into_one(client: str, upstream: str, raw: bytes) -> None:
+    """It would reach the client as an answer that is empty and ended well. Within a dialect bytes stay what they are."""
+    if client == upstream:
+        assert dialects.answer(client, upstream, raw, sketch(client))[0] == raw
+        return
+    with pytest.raises(Malformed):
+        dialects.answer(client, upstream, raw, sketch(client))
+
+
 @pytest.mark.parametrize(("messages", "why"), [
     pytest.param([{"role": "user"}], None, id="no content is no text"),
     pytest.param(["hi"], "cannot be read: a field has a value of the wrong type", id="a message that is no object"),

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.build import PLAIN, Gateway, backend, messages_body
-from tests.upstream import End, Site, Upstream, raw, stream, whole
+from tests.upstream import End, Reply, Site, Upstream, raw, stream, whole
 
 COUNT = "/v1/messages/count_tokens"
 PRICES = """
@@ -37,7 +37,7 @@ def beside(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "google": backend(sites["google"], "other", models=[], key_header="x-goog-api-key"),
     }
     policies = {"plain": PLAIN, "other": PLAIN, "narrow": {**PLAIN, "backends": {"allow": ["emb"]}}, "nogemini": {**PLAIN, "models": {"deny": ["gemini-*"]}},
-                "poor": {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 5}]}}
+                "mute": {**PLAIN, "client_may": {"tags": False}}, "poor": {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 5}]}}
     config = {"backends": backends, "passthrough": {"/gemini": "google"}}
     with Gateway(tmp_path_factory.mktemp("beside"), config, policies, PRICES) as gateway:
         yield gateway, sites
@@ -118,8 +118,25 @@ def test_else_it_is_estimated_and_marked(beside: tuple[Gateway, dict[str, Site]]
     sites[site].says(whole({"error": {"message": "nothing here"}}, 404))
     answer = gateway.chat({"model": sites[site].model, "messages": [{"role": "user", "content": "Hello there, world."}]}, path=COUNT)
     assert answer.headers["x-tollway-estimate"] == "true"
-    assert 4 <= answer.json()["input_tokens"] <= 12
+    text = answer.json()["input_tokens"]
+    assert 4 <= text <= 12
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoA" * 9_000}}
+    seen = {"role": "user", "content": [{"type": "text", "text": "Hello there, world."}, image]}
+    answer = gateway.chat({"model": sites[site].model, "messages": [seen]}, path=COUNT)
+    assert 1_000 <= answer.json()["input_tokens"] - text <= 2_000
     assert gateway.chat({"model": "nope", "messages": []}, path=COUNT).json()["type"] == "error"
+
+
+@pytest.mark.parametrize("reply", [
+    whole({"error": {"message": "no"}}, 500), whole({"error": {"message": "no"}}, 408), whole({}), whole(b"<html>"), whole({"input_tokens": "many"}),
+], ids=["500", "408", "an empty object", "no JSON", "no number"])  # fmt: skip
+def test_a_backend_that_cannot_count_is_not_the_clients_trouble(beside: tuple[Gateway, dict[str, Site]], reply: Reply) -> None:
+    """Whatever it fails with, the client gets the estimate."""
+    gateway, sites = beside
+    sites["claude2"].says(reply)
+    answer = gateway.chat(messages_body("m-claude2"), path=COUNT)
+    assert (answer.status_code, answer.headers["x-tollway-estimate"]) == (200, "true")
+    assert answer.json()["input_tokens"] > 0
 
 
 # files and batches
@@ -240,6 +257,15 @@ def test_policies_hold_there_too(beside: tuple[Gateway, dict[str, Site]]) -> Non
     assert gateway.chat({}, team="nogemini", path=path).status_code == 404
     assert gateway.chat({}, team="poor", path=path).status_code == 200
     assert gateway.chat({}, team="poor", path="/gemini/unknown").status_code == 403
+    for team in ("plain", "mute"):
+        assert gateway.chat({}, team=team, path=path, headers={"x-tollway-tags": "who=me"}).status_code == 200
+    told = gateway.ask("GET", "/tollway/usage?by=team,tag:who").json()["rows"]
+    assert {row["team"] for row in told if row["tag:who"] == "me"} == {"plain"}  # what clients of a team may not say does not count
+    key = gateway.make_key("plain", limits={"models": ["gemini-8*"]})["key"]
+    seen = len(sites["google"].requests)
+    assert [gateway.ask("POST", place, key, json={}).status_code for place in (path, "/gemini/unknown")] == [403, 403]
+    assert len(sites["google"].requests) == seen
+    assert gateway.ask("POST", path.replace("-9", "-8"), key, json={}).status_code == 200
 
 
 def test_a_stream_that_breaks_off_is_booked(beside: tuple[Gateway, dict[str, Site]]) -> None:

@@ -153,4 +153,4 @@ def test_an_engine_gets_no_field_that_steers_it(tmp_path: Path, upstream: Upstre
     assert sent[2].items() >= {**asked, "model": "any", **odd}.items()
     told = [each for each in call["receipts"] if "dropped" in each]
     assert [each["place"] for each in told] == [names]
-    assert _receipt(told[0]) == f"not sent: {names} (not on the list of fields for an engine of one's own)"
+    assert _receipt(told[0]) == f"not sent: {names} (the backend does not get these fields)"

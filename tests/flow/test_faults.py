@@ -75,6 +75,17 @@ def error_of(words: Words, answer: httpx.Response) -> dict[str, Any]:
     return error
 
 
+def says_which_call(gateway: Gateway, site: Site, answer: httpx.Response) -> None:
+    """An error of a call that a backend was asked says what an answer says: which call it is, where it went, what it took."""
+    (call,) = gateway.booked(site)
+    headers = answer.headers
+    assert (headers["x-tollway-call"], headers["x-tollway-backend"], headers["x-tollway-lane"]) == (call["id"], site.name, call["lane"])
+    assert (headers["x-tollway-class"], headers["x-tollway-reason"]) == (call["class"], call["reason"])
+    assert headers.get("x-tollway-cost-usd") == call["cost_usd"]
+    tokens = call["attempts"][0]["tokens"]
+    assert headers["x-tollway-tokens"] == f"uncached={tokens['uncached'] or 0},cached=0,written=0,output={tokens['output'] or 0}"
+
+
 def only_attempt(gateway: Gateway, site: Site) -> dict[str, Any]:
     (call,) = gateway.booked(site)
     (attempt,) = call["attempts"]
@@ -112,6 +123,7 @@ def test_a_fault_before_the_first_byte_is_a_status(
     assert "127.0.0.1" not in answer.text
     assert answer.headers["x-should-retry"] in ("true", "false")
     attempt = only_attempt(gateway, site)
+    says_which_call(gateway, site, answer)
     assert attempt["status"] == booked
     assert (attempt["cost_usd"] == "0.000000000") is free
     assert attempt["tokens_from"] == ("none" if free else "estimate")
@@ -145,6 +157,7 @@ def test_a_refusal_is_passed_on_with_its_wait(
     assert (answer.status_code, answer.headers["retry-after"]) == (status, "7")
     assert error_of(words, answer)["message"] == "Slow down, please."
     assert answer.headers["x-should-retry"] == "false"
+    says_which_call(gateway, site, answer)
     attempt = only_attempt(gateway, site)
     assert (attempt["status"], attempt["http_status"], attempt["cost_usd"]) == ("failed", status, "0.000000000")
     assert len(site.requests) == 1
@@ -158,7 +171,7 @@ def test_a_cooled_lane_says_how_long(gateway: Gateway, fresh: Fresh, words: Word
     gateway.chat(words.body(site.model), path=words.path)
     answer = gateway.chat(words.body(site.model), path=words.path)
     assert answer.status_code in (429, 503)
-    assert 1 <= int(answer.headers["retry-after"]) <= 30
+    assert 5 < int(answer.headers["retry-after"]) <= 30  # what is left of it, not some seconds
     assert len(site.requests) == 1
 
 

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 import zlib
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -325,6 +326,24 @@ def test_keys_are_made_listed_and_revoked_by_command(gateway: Gateway, openai: S
     assert command("keys", "revoke", made["id"], *where, env=env)[0] == 0
     assert gateway.ask("POST", CHAT, made["key"], json=chat_body(openai.model)).status_code == 401
     assert command("keys", "revoke", "nosuchkey", *where, env=env)[0] == 1
+
+
+@pytest.mark.parametrize(("team", "note"), [("plain", False), ("plian", True)])
+def test_a_team_that_no_policy_file_names_is_noted(gateway: Gateway, team: str, note: bool) -> None:
+    """Its key is made, for teams may live by the default policy; a slip is seen at once, with the nearest team."""
+    status, said = command("keys", "create", "--team", team, "--url", gateway.url, env={"TOLLWAY_KEY": gateway.admin_key})
+    assert status == 0
+    assert ("no policy file names team plian (did you mean `plain`?)" in said) == note
+
+
+@pytest.mark.parametrize(("text", "instant"), [
+    ("2099-01-31", "2099-01-31T00:00:00Z"), ("2099-01-31T10:00", "2099-01-31T10:00:00Z"), ("2099-01-31T10:00+02:00", "2099-01-31T08:00:00Z"),
+])  # fmt: skip
+def test_a_key_expires_when_it_was_said(gateway: Gateway, text: str, instant: str) -> None:
+    """In UTC, unless another zone is named."""
+    env = {"TOLLWAY_KEY": gateway.admin_key}
+    made = json.loads(command("keys", "create", "--team", "plain", "--expires", text, "--url", gateway.url, "--json", env=env)[1])
+    assert made["expires_us"] == int(datetime.fromisoformat(instant).timestamp() * 1e6)
 
 
 @pytest.mark.parametrize("argv", [

@@ -156,12 +156,15 @@ def test_the_anthropic_version_and_beta_travel(gateway: Gateway, anthropic: Site
 
 def test_answers_say_what_was_decided_and_what_it_cost(gateway: Gateway, openai: Site) -> None:
     """40 uncached at 2, 60 cached at 0.5 and 5 output at 10 dollars a million; a stream's headers leave before the sum."""
-    openai.says(whole(chat_answer()), stream(*chat_stream()))
+    openai.says(whole(chat_answer()))
     answer = gateway.chat(chat_body(openai.model), headers={"x-tollway-class": "interactive"}).headers
     assert (answer["x-tollway-backend"], answer["x-tollway-lane"], answer["x-tollway-class"]) == (openai.name, "standard", "interactive")
     assert answer["x-tollway-tokens"] == "uncached=40,cached=60,written=0,output=5"
     assert answer["x-tollway-cost-usd"] == "0.000160000"
     assert "interactive" in answer["x-tollway-reason"]
+    openai.says(whole(chat_answer(usage={"prompt_tokens": 7, "completion_tokens": 5})))
+    assert gateway.chat(chat_body(openai.model)).headers["x-tollway-tokens"] == "uncached=7,cached=0,written=0,output=5"
+    openai.says(stream(*chat_stream()))
     streamed = gateway.chat(chat_body(openai.model, stream=True)).headers
     assert "x-tollway-call" in streamed
     assert not streamed.keys() & {"x-tollway-cost-usd", "x-tollway-tokens"}
@@ -211,6 +214,19 @@ def test_a_packed_answer_is_unpacked_and_metered(gateway: Gateway, fresh: Fresh,
     assert answer.json() == document
     assert "content-encoding" not in answer.headers
     assert gateway.call(answer.headers["x-tollway-call"])["attempts"][0]["tokens_from"] == "provider"
+
+
+@pytest.mark.parametrize("body", [{"seed": 42}, {}])
+def test_a_seed_goes_where_there_is_a_word_for_it(gateway: Gateway, openai: Site, anthropic: Site, body: dict[str, Any]) -> None:
+    """It promises no answer, so that a call is served without one, and told so; among backends of its dialect it travels."""
+    anthropic.says(whole(messages_answer()))
+    openai.says(whole(chat_answer()))
+    translated = gateway.chat(chat_body(anthropic.model, **body))
+    assert (translated.status_code, translated.headers.get("x-tollway-dropped")) == (200, "seed" if body else None)
+    assert "seed" not in anthropic.requests[-1].json
+    direct = gateway.chat(chat_body(openai.model, **body))
+    assert (direct.status_code, direct.headers.get("x-tollway-dropped")) == (200, None)
+    assert openai.requests[-1].json.get("seed") == body.get("seed")
 
 
 def test_a_conversation_that_thought_elsewhere_goes_on_at_anthropic(gateway: Gateway, openai: Site, anthropic: Site) -> None:

@@ -135,7 +135,9 @@ def test_a_background_answer_is_metered_when_it_is_fetched(served: tuple[Gateway
     gateway, sites = served
     site = sites["both"]
     site.says(whole(response(id="resp_bg", status="queued", output=[], usage=None)))
-    call = gateway.chat(body("m-both", background=True), path=PATH).headers["x-tollway-call"]
+    headers = gateway.chat(body("m-both", background=True), path=PATH).headers
+    assert not headers.keys() & {"x-tollway-tokens", "x-tollway-cost-usd"}  # nothing is known yet
+    call = headers["x-tollway-call"]
     assert gateway.call(call)["cost_usd"] is None
     for status, usage in (("in_progress", None), ("completed", USAGE), ("completed", USAGE)):
         site.says(whole(response(id="resp_bg", status=status, usage=usage)))
@@ -151,10 +153,10 @@ def test_a_background_answer_is_metered_when_it_is_fetched(served: tuple[Gateway
     assert site.requests[-1].path.endswith("/v1/responses/resp_bg/cancel")
 
 
-def kept(process: Process) -> set[str]:
-    """Of which answers the database knows whose they are."""
+def kept(process: Process) -> dict[str, int | None]:
+    """Of which answers the database knows whose they are, and how many tokens those have."""
     with contextlib.closing(sqlite3.connect(process.folder / "data" / "tollway.db")) as database:
-        return {name for (name,) in database.execute(f"SELECT name FROM {KEPT.name}")}
+        return dict(database.execute(f"SELECT name, tokens FROM {KEPT.name}"))
 
 
 def test_stored_answers_and_their_bills_survive_a_kill(upstream: Upstream, tmp_path: Path) -> None:
@@ -166,7 +168,8 @@ def test_stored_answers_and_their_bills_survive_a_kill(upstream: Upstream, tmp_p
         process.chat(body(site.model), path=PATH)
         call = process.chat(body(site.model, background=True), path=PATH).headers["x-tollway-call"]
         other = process.key("other")
-        until(lambda: {"resp_a", "resp_b"} <= kept(process), "the mapping of a plain answer, which is written a little later")
+        until(lambda: {"resp_a", "resp_b"} <= kept(process).keys(), "the mapping of a plain answer, which is written a little later")
+        assert kept(process)["resp_a"] == 950
         process.kill()
         process.start()
         for name in ("resp_a", "resp_b"):

@@ -1,6 +1,8 @@
 """How often and how long backends are asked: deadlines, retry budgets, breakers."""
 from __future__ import annotations
 
+import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,24 @@ def test_no_try_is_begun_with_too_little_time(pair: Any) -> None:
     assert (len(cheap.requests), len(dear.requests)) == (1, 0)
 
 
+def test_a_call_that_took_all_its_time_to_come_is_not_sent(gateway: Gateway, openai: Site) -> None:
+    """Its body came after its deadline: nobody waits for what a backend would be paid for."""
+    openai.says(whole(chat_answer()))
+    body = json.dumps(chat_body(openai.model)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key()}\r\n"
+    head += f"content-type: application/json\r\nx-tollway-deadline-ms: 300\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S) as sock:
+        sock.sendall(head.encode() + body[:10])
+        gateway.ask("GET", "/healthz")          # the loop has come round: the head has been read
+        time.sleep(0.4)
+        sock.sendall(body[10:])
+        answer = sock.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert b"deadline_exceeded" in answer
+    assert not openai.requests
+    assert gateway.chat(chat_body(openai.model)).status_code == 200
+
+
 def test_further_tries_stay_in_their_budget(pair: Any) -> None:
     """Both backends reset every connection: of 30 calls at most three see a second try, and then the breakers keep calls off, but
     for one a second each."""
@@ -108,6 +128,7 @@ def test_further_tries_stay_in_their_budget(pair: Any) -> None:
     probes = int(time.monotonic() - began) + 1
     assert {answer.status_code for answer in answers} <= {502, 503}
     assert {answer.headers["x-should-retry"] for answer in answers if answer.status_code == 502} == {"false"}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
     assert len(dear.requests) <= 5 + probes
     assert len(cheap.requests) + len(dear.requests) < 18 + 2 * probes, "the breakers are open"
 

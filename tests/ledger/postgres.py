@@ -29,12 +29,12 @@ def binaries() -> Path | None:
 
 
 class Postgres:
-    def __init__(self, bin_dir: Path, *, durable: bool = False) -> None:
-        """`durable`: as in production, so that what it has confirmed survives `kill`."""
+    def __init__(self, bin_dir: Path, *, durable: bool = False, place: Path | None = None) -> None:
+        """`durable`: as in production, so that what it has confirmed survives `kill`; `place`: for its data."""
         self._as: dict[str, Any] = {}
         self.dir = Path(tempfile.mkdtemp(prefix="tollway-pg-"))
         self.dir.chmod(0o755)
-        data = self.dir / "data"
+        data = (place or self.dir) / "data"
         data.mkdir(mode=0o700)
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")

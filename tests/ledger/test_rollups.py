@@ -174,11 +174,12 @@ def test_corrections_and_late_attempts_land_in_their_hour(ledger: Any) -> None:
 
 
 def test_costs_by_token_class_add_up(ledger: Any) -> None:
-    """By the rows that the entries name; what they do not explain is `other`."""
+    """By the rows that the entries name; what they do not explain is `other`. Of an unknown cost no part is summed."""
     tokens = TokenUsage(uncached=1_000, cache_read=5_000, cache_write={"5m": 400, "1h": 10}, output=300)
     cost = (1_000 * 100 + 5_000 * 10 + 400 * 125 + 10 * 200 + 300 * 500) // 1_000
     url, report = ledger(
         entry(id="a-1", tokens=tokens, cost_nanos=cost + 55), entry(id="a-2", call_id="c-2", tokens=tokens, cost_nanos=cost, price_rows=("a", "b")),
+        entry(id="a-3", call_id="c-3", tokens=TokenUsage(uncached=1_000), cost_nanos=None, uncached_cost_nanos=None, status="malformed"),
     )  # fmt: skip
     roll(url)
     for by in ((), ("team",), ("day", "team"), ("subgoal",)):

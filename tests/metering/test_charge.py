@@ -1,6 +1,8 @@
 """A cost is a plain sum of products, and a class without a price makes it unknown, never less."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +97,14 @@ def test_what_has_no_price_makes_the_cost_unknown(usage: TokenUsage, missing: st
     assert result.uncached_cost_nanos is None
     assert result.missing == (missing,)
     assert result.floor_nanos == floor
+
+
+def test_searches_seen_in_an_answer_cost_the_fee_where_there_is_one() -> None:
+    """As those do that the provider counts; an own engine's searches, for which no row has a fee, are free."""
+    told, seen = (TokenUsage(uncached=10, output=5, other={name: 2}) for name in ("web_search_requests", "web_search_items"))
+    assert priced(FULL, None, seen).cost_nanos == priced(FULL, None, told).cost_nanos != priced(FULL, None, TokenUsage(uncached=10, output=5)).cost_nanos
+    own = replace(FULL, fees={})
+    assert priced(own, None, seen).cost_nanos == priced(own, None, TokenUsage(uncached=10, output=5)).cost_nanos
 
 
 @pytest.mark.parametrize("other", [

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core.part import Attached
 from gateway.core.usage import TokenUsage
 from gateway.metering import encodings, estimate
-from gateway.metering.estimate import Candidate, Reach
-from gateway.metering.prices import PriceBook, load
+from gateway.metering.estimate import Reach
+from gateway.metering.prices import Offer, PriceBook, load
 
 NOW_US = 1_794_744_000_000_000
-FAST = Candidate("acme", "m", "priority")
-SLOW = Candidate("acme", "m")
+FAST = Offer("acme", "m", "priority")
+SLOW = Offer("acme", "m")
 OWN = """
 [acme]
 rows = [
@@ -38,7 +39,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> PriceBook:
 def test_a_body_has_at_least_as_many_bytes_as_its_prompt_has_tokens(text: str, name: str) -> None:
     """So the length of the request bounds its tokens, in any script."""
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    assert encodings.count(text.encode("utf-8", "replace").decode(), name) <= estimate.input_bound(len(body))
+    assert encodings.count(text.encode("utf-8", "replace").decode(), name) <= estimate.input_bound(FAST, len(body))
 
 
 def test_the_dearest_rates_count(book: PriceBook) -> None:
@@ -50,12 +51,12 @@ def test_the_dearest_rates_count(book: PriceBook) -> None:
 def test_without_a_limit_the_models_own_counts(book: PriceBook) -> None:
     """And a wide one where the model is not known to have any."""
     assert estimate.max_output_of(book, SLOW) == 8_192
-    assert estimate.max_output_of(book, Candidate("vllm", "own")) == estimate.DEFAULT_MAX_OUTPUT
+    assert estimate.max_output_of(book, Offer("vllm", "own")) == estimate.DEFAULT_MAX_OUTPUT
 
 
 def test_without_a_price_the_ceiling_is_unknown(book: PriceBook) -> None:
     """The policy decides what that means."""
-    own = Reach(Candidate("vllm", "own"), 1)
+    own = Reach(Offer("vllm", "own"), 1)
     assert estimate.ceiling_nanos(book, own, 1, NOW_US) is None
     assert estimate.affordable_output(book, own, 10, NOW_US) is None
 
@@ -76,9 +77,9 @@ def test_what_the_room_pays_for_fits_the_room(book: PriceBook, room: int, bound:
 @given(st.integers(0, 300_000), st.integers(0, 300_000), st.integers(0, 50_000))
 def test_a_settled_call_is_within_its_ceiling(book: PriceBook, u: int, c: int, o: int) -> None:
     """Whatever the provider served."""
-    lane = Candidate("openai", "gpt-5.6-sol", "priority")
+    lane = Offer("openai", "gpt-5.6-sol", "priority")
     ceiling = estimate.ceiling_nanos(book, Reach(lane, u + c), o, NOW_US)
-    cost = book.price(lane.provider, lane.model, TokenUsage(uncached=u, cache_read=c, output=o), tier="priority", at_us=NOW_US).cost_nanos
+    cost = book.price(Offer(lane.provider, lane.model, "priority"), TokenUsage(uncached=u, cache_read=c, output=o), NOW_US).cost_nanos
     assert ceiling is not None
     assert cost is not None
     assert cost <= ceiling
@@ -112,3 +113,20 @@ def test_a_ceiling_takes_microseconds(book: PriceBook) -> None:
         return time.thread_time() - began
 
     assert any(took_s() < 0.2 for _ in range(20))
+
+
+@pytest.mark.parametrize(("held", "most", "usual"), [
+    (Attached(images=2, image_bytes=900), 100 + 64 + 40_000, 25 + 3_000),
+    (Attached(linked=2), 1_000 + 64 + 400_000, 250 + 4_000),
+    (Attached(recalled=40), 1_000 + 64 + 200_000, 250 + 12_000),
+    (Attached(earlier_tokens=70_000), 1_000 + 64 + 70_000, 250 + 70_000),
+    (Attached(images=600, linked=9), 1_000 + 64 + 1_000_000, 250 + 918_000),
+])
+def test_what_stands_beside_the_text_counts_by_what_it_may_come_to(held: Attached, most: int, usual: int) -> None:
+    """Not by the bytes in which it is sent or named; earlier items belong to one conversation."""
+    assert (estimate.input_bound(FAST, 1_000, held), estimate.usual_input(1_000, held)) == (most, usual)
+
+
+def test_an_image_counts_by_its_model() -> None:
+    one = Attached(images=1)
+    assert [estimate.input_bound(Offer(*lane), 0, one) - 64 for lane in (("anthropic", "claude-opus-5"), ("openai", "gpt-4o-mini-2024-07-18"), ("openai", "gpt-5.5"))] == [5_000, 50_000, 20_000]

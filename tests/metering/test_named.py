@@ -6,13 +6,14 @@ import pytest
 from gateway.core.usage import TokenUsage
 from gateway.metering import prices
 from gateway.metering.named import named
+from gateway.metering.prices import Offer
 
 
 @pytest.mark.parametrize(("provider", "model", "region"), [("openai", "gpt-5", None), ("anthropic", "claude-sonnet-4-5", None), ("anthropic", "claude-opus-4-6", "us")])
 def test_token_classes_cost_what_the_entry_cost(provider: str, model: str, region: str | None) -> None:
     book = prices.load()
     usage = TokenUsage(uncached=1_000, cache_read=50_000, output=700)
-    priced = book.price(provider, model, usage, tier=None, at_us=1_764_072_000_000_000, region=region)
+    priced = book.price(Offer(provider, model, None, region), usage, 1_764_072_000_000_000)
     rates = named(lambda: book)(priced.rows)
     assert priced.cost_nanos, priced.missing
     assert rates is not None

@@ -8,14 +8,14 @@ import pytest
 
 from gateway.core.usage import TokenUsage
 from gateway.metering.price_files import PriceFiles
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.metering.rows import PriceFileError
 
 TEXT = '[test]\nsource = "made up"\nchecked_on = 2026-01-01\nrows = [{{model = "m", input = "{}", output = "10"}}]\n'
 
 
 def cost(book: PriceBook) -> int | None:
-    return book.price("test", "m", TokenUsage(uncached=1_000, output=0), tier=None, at_us=1_790_000_000_000_000).cost_nanos
+    return book.price(Offer("test", "m"), TokenUsage(uncached=1_000, output=0), 1_790_000_000_000_000).cost_nanos
 
 
 def write(file: Path, text: str) -> None:
@@ -31,7 +31,7 @@ def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
     write(file, TEXT.format(2))
     files = PriceFiles([file])
     book = files.book
-    assert (cost(book), book.dearest("test", "m", None, 1_790_000_000_000_000, input_bound=1)) == (2_000_000, (2_000_000, 10_000_000))
+    assert (cost(book), book.dearest(Offer("test", "m"), 1_790_000_000_000_000, input_bound=1)) == (2_000_000, (2_000_000, 10_000_000))
     assert [files.changed(), files.changed()] == [None, None]
     write(file, TEXT.format(3))
     assert files.changed() is None, "it may be half written"
@@ -39,7 +39,7 @@ def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
     assert fresh is not None
     assert cost(book) == 2_000_000
     book.renew(fresh.files)
-    assert (cost(book), book.dearest("test", "m", None, 1_790_000_000_000_000, input_bound=1)) == (3_000_000, (3_000_000, 10_000_000))
+    assert (cost(book), book.dearest(Offer("test", "m"), 1_790_000_000_000_000, input_bound=1)) == (3_000_000, (3_000_000, 10_000_000))
     assert files.changed() is None
 
 

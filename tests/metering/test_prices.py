@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.usage import TokenUsage
-from gateway.metering.prices import PriceBook, Rates, load
+from gateway.metering.prices import Offer, PriceBook, Rates, load
 
 USAGE = TokenUsage(uncached=1_000, output=100)
 NOW = "2026-11-15T12:00:00Z"
@@ -36,7 +36,7 @@ def book(folder: Path, *texts: str, built_in: bool = False) -> PriceBook:
 
 
 def rows(of: PriceBook, provider: str, model: str, tier: str | None = None, at: str = NOW, tokens: int = 1_000, **more: object) -> tuple[str, ...]:
-    return of.price(provider, model, TokenUsage(uncached=tokens, output=1), tier=tier, at_us=us(at), **more).rows  # type: ignore[arg-type]
+    return of.price(Offer(provider, model, tier, **more), TokenUsage(uncached=tokens, output=1), us(at)).rows  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("provider", "model", "row"), [
@@ -66,14 +66,14 @@ def test_a_name_finds_its_row(ours: PriceBook, provider: str, model: str, row: s
 ])
 def test_what_no_row_covers_is_unknown(ours: PriceBook, provider: str, model: str, tier: str | None, missing: str) -> None:
     """A new model or tier is neither free nor standard."""
-    result = ours.price(provider, model, USAGE, tier=tier, at_us=us())
+    result = ours.price(Offer(provider, model, tier), USAGE, us())
     assert (result.cost_nanos, result.uncached_cost_nanos, result.rows, result.missing) == (None, None, (), (missing,))
 
 
 def test_no_usage_is_unknown(ours: PriceBook) -> None:
     """Missing is not zero; zero is zero."""
-    assert ours.price("openai", "gpt-5.5", TokenUsage(), tier=None, at_us=us()).missing == ("usage",)
-    assert ours.price("openai", "gpt-5.5", TokenUsage(uncached=0, output=0), tier=None, at_us=us()).cost_nanos == 0
+    assert ours.price(Offer("openai", "gpt-5.5"), TokenUsage(), us()).missing == ("usage",)
+    assert ours.price(Offer("openai", "gpt-5.5"), TokenUsage(uncached=0, output=0), us()).cost_nanos == 0
 
 
 @pytest.mark.parametrize(("provider", "model", "tier", "tokens", "row"), [
@@ -86,13 +86,13 @@ def test_the_whole_prompt_chooses_the_band(ours: PriceBook, provider: str, model
     """Cached and written tokens count, and the bound itself is still below."""
     half = tokens // 2
     usage = TokenUsage(uncached=1, cache_read=half, cache_write={"unknown": tokens - half - 1}, output=1)
-    assert ours.price(provider, model, usage, tier=tier, at_us=us()).rows == (row,)
+    assert ours.price(Offer(provider, model, tier), usage, us()).rows == (row,)
 
 
 def test_beyond_the_last_known_band_is_unknown(ours: PriceBook) -> None:
     """Priority has no long-context price before 5.6, and Qwen's table ends."""
-    assert ours.price("openai", "gpt-5.5", TokenUsage(uncached=272_001, output=1), tier="priority", at_us=us()).missing == ("band of more than 272000 input tokens",)
-    assert ours.price("qwen", "qwen3-max", TokenUsage(uncached=252_001, output=1), tier=None, at_us=us()).cost_nanos is None
+    assert ours.price(Offer("openai", "gpt-5.5", "priority"), TokenUsage(uncached=272_001, output=1), us()).missing == ("band of more than 272000 input tokens",)
+    assert ours.price(Offer("qwen", "qwen3-max"), TokenUsage(uncached=252_001, output=1), us()).cost_nanos is None
 
 
 @pytest.mark.parametrize(("provider", "model", "at", "row"), [
@@ -110,13 +110,13 @@ def test_time_chooses_the_row(ours: PriceBook, provider: str, model: str, at: st
 def test_a_price_that_ended_is_unknown(ours: PriceBook) -> None:
     """Fast mode of Opus 4.8 ends with November."""
     assert rows(ours, "anthropic", "claude-opus-4-8", "standard+fast", at="2026-11-30T23:00:00Z") == ("anthropic/claude-opus-4-8@launch#fast",)
-    assert ours.price("anthropic", "claude-opus-4-8", USAGE, tier="fast", at_us=us("2026-12-01T00:00:00Z")).missing == ("no row is in force at that time",)
+    assert ours.price(Offer("anthropic", "claude-opus-4-8", "fast"), USAGE, us("2026-12-01T00:00:00Z")).missing == ("no row is in force at that time",)
 
 
 def test_batch_stacks_with_the_default_tier_only(ours: PriceBook) -> None:
     """A batch of fast calls does not exist."""
     assert rows(ours, "anthropic", "claude-sonnet-5", "standard", batch=True) == ("anthropic/claude-sonnet-5@2026-10-14#batch",)
-    assert ours.price("anthropic", "claude-opus-5", USAGE, tier="fast", at_us=us(), batch=True).missing == ("tier batch+fast",)
+    assert ours.price(Offer("anthropic", "claude-opus-5", "fast", batch=True), USAGE, us()).missing == ("tier batch+fast",)
 
 
 @pytest.mark.parametrize(("provider", "model", "region", "tenths"), [
@@ -125,8 +125,8 @@ def test_batch_stacks_with_the_default_tier_only(ours: PriceBook) -> None:
 ])
 def test_a_place_of_processing_costs_more(ours: PriceBook, provider: str, model: str, region: str, tenths: int) -> None:
     """And the row ids say so."""
-    plain = ours.price(provider, model, USAGE, tier=None, at_us=us()).cost_nanos
-    placed = ours.price(provider, model, USAGE, tier=None, at_us=us(), region=region)
+    plain = ours.price(Offer(provider, model), USAGE, us()).cost_nanos
+    placed = ours.price(Offer(provider, model, None, region), USAGE, us())
     assert plain is not None
     assert placed.cost_nanos == plain * tenths // 10
     assert len(placed.rows) == (1 if region in ("global", "not_available") else 2)
@@ -134,12 +134,12 @@ def test_a_place_of_processing_costs_more(ours: PriceBook, provider: str, model:
 
 def test_a_place_that_no_rule_knows_is_unknown(ours: PriceBook) -> None:
     """Anthropic sells one region; another would be news."""
-    assert ours.price("anthropic", "claude-opus-4-8", USAGE, tier=None, at_us=us(), region="eu").missing == ("region eu",)
+    assert ours.price(Offer("anthropic", "claude-opus-4-8", None, "eu"), USAGE, us()).missing == ("region eu",)
 
 
 def test_the_embedded_lanes_have_prices(ours: PriceBook) -> None:
     """The high-speed lane is tier priority and costs more in every class; the rates are examples and say so."""
-    slow, fast = (ours.rates("embedded", "smollm2-135m-instruct", tier, us()) for tier in ("default", "priority"))
+    slow, fast = (ours.rates(Offer("embedded", "smollm2-135m-instruct", tier), us()) for tier in ("default", "priority"))
     assert slow is not None
     assert fast is not None
     assert 0 < slow.cached < slow.uncached < fast.uncached
@@ -156,7 +156,7 @@ def test_an_operators_row_wins_with_its_bands_and_only_for_its_tier(tmp_path: Pa
     own = book(tmp_path, OWN, built_in=True)
     assert rows(own, "openai", "gpt-5.5", tokens=300_000) == ("file1:openai/gpt-5.5@launch",)
     assert rows(own, "openai", "gpt-5.5", "flex") == ("openai/gpt-5.5@2026-10-12#flex",)
-    whole, cached = (own.price("openai", "gpt-5.5", usage, tier=None, at_us=us()) for usage in (
+    whole, cached = (own.price(Offer("openai", "gpt-5.5"), usage, us()) for usage in (
         TokenUsage(uncached=100, cache_read=0, output=1), TokenUsage(uncached=40, cache_read=60, output=1),
     ))  # fmt: skip
     assert (cached.missing, cached.cost_nanos) == ((), whole.cost_nanos)     # no price for cached tokens: the full one
@@ -186,25 +186,25 @@ def test_a_row_for_a_region_needs_no_rule(tmp_path: Path) -> None:
     """An operator's own price for a place counts as it stands."""
     own = book(tmp_path, '[acme]\nrows = [{model = "m", input = "1", output = "1"}, {model = "m", region = "eu", input = "3", output = "3"}]\n')
     assert rows(own, "acme", "m", region="eu") == ("file1:acme/m@launch#region:eu",)
-    assert own.price("acme", "m", USAGE, tier=None, at_us=us(), region="us").missing == ("region us",)
+    assert own.price(Offer("acme", "m", None, "us"), USAGE, us()).missing == ("region us",)
 
 
 def test_calls_inside_an_answer_are_priced_at_their_own_model(ours: PriceBook) -> None:
     """The advisor's tokens are billed at the advisor's price; an unknown advisor makes the sum unknown."""
     own = TokenUsage(uncached=1_760, cache_read=412, output=531, other={
         "iteration:advisor_message:claude-opus-5:uncached": 823, "iteration:advisor_message:claude-opus-5:output": 1612})
-    result = ours.price("anthropic", "claude-sonnet-5", own, tier=None, at_us=us())
+    result = ours.price(Offer("anthropic", "claude-sonnet-5"), own, us())
     assert result.cost_nanos == 53_327_400
     assert result.rows == ("anthropic/claude-sonnet-5@launch", "anthropic/claude-opus-5@launch")
     strange = TokenUsage(uncached=1, output=1, other={"iteration:advisor_message:claude-zeta:output": 1})
-    assert ours.price("anthropic", "claude-sonnet-5", strange, tier=None, at_us=us()).cost_nanos is None
+    assert ours.price(Offer("anthropic", "claude-sonnet-5"), strange, us()).cost_nanos is None
 
 
 def test_rates_for_the_broker(ours: PriceBook) -> None:
     """Micro-dollars per million tokens; a write without a price counts as input, an asked `auto` as the default tier."""
-    assert ours.rates("openai", "gpt-5.5", "auto", us()) == Rates(5_000_000, 500_000, 5_000_000, 30_000_000)
-    assert ours.rates("anthropic", "claude-opus-5-5", None, us(), region="us") == Rates(4_400_000, 220_000, 5_500_000, 22_000_000)
-    assert ours.rates("openai", "gpt-99", None, us()) is None
+    assert ours.rates(Offer("openai", "gpt-5.5", "auto"), us()) == Rates(5_000_000, 500_000, 5_000_000, 30_000_000)
+    assert ours.rates(Offer("anthropic", "claude-opus-5-5", None, "us"), us()) == Rates(4_400_000, 220_000, 5_500_000, 22_000_000)
+    assert ours.rates(Offer("openai", "gpt-99"), us()) is None
 
 
 @settings(max_examples=300, deadline=None)
@@ -216,18 +216,18 @@ def test_no_call_costs_more_than_the_dearest_rates(ours: PriceBook, lane: tuple[
     """Whatever part was cached or stored, whichever band it fell into, and if its tier was refused."""
     provider, model, ttls = lane
     usage = TokenUsage(uncached=u, cache_read=c, cache_write=dict.fromkeys(ttls, w), output=o)
-    tops = ours.dearest(provider, model, tier, us(), input_bound=usage.input_total)
-    result = ours.price(provider, model, usage, tier=None if downgraded or tier == "auto" else tier, at_us=us())
+    tops = ours.dearest(Offer(provider, model, tier), us(), input_bound=usage.input_total)
+    result = ours.price(Offer(provider, model, None if downgraded or tier == "auto" else tier), usage, us())
     if tops is not None and result.cost_nanos is not None:
         assert result.cost_nanos * 1000 <= usage.input_total * tops[0] + o * tops[1] + 999
 
 
 def test_the_dearest_rate_leaves_out_what_the_request_cannot_meet(ours: PriceBook) -> None:
-    """Bands above its bound, long writes nobody asked for, audio in a text."""
-    assert ours.dearest("anthropic", "claude-haiku-5-5", None, us(), input_bound=9_000, long_writes=False) == (125_000, 500_000)
-    assert ours.dearest("anthropic", "claude-haiku-5-5", None, us(), input_bound=100_001) == (1_000_000, 2_500_000)
-    assert ours.dearest("openai", "gpt-audio", None, us(), input_bound=9) == (2_500_000, 10_000_000)
-    assert ours.dearest("openai", "gpt-audio", None, us(), input_bound=9, media=True) == (32_000_000, 64_000_000)
+    """Bands above its bound, and what images and sound cost in a text; an answer may be spoken whatever was asked."""
+    assert ours.dearest(Offer("anthropic", "claude-haiku-5-5"), us(), input_bound=9_000) == (200_000, 500_000)
+    assert ours.dearest(Offer("anthropic", "claude-haiku-5-5"), us(), input_bound=100_001) == (1_000_000, 2_500_000)
+    assert ours.dearest(Offer("openai", "gpt-audio"), us(), input_bound=9) == (2_500_000, 64_000_000)
+    assert ours.dearest(Offer("openai", "gpt-audio"), us(), input_bound=9, media=True) == (32_000_000, 64_000_000)
 
 
 def test_output_limits(ours: PriceBook) -> None:
@@ -241,7 +241,7 @@ def test_threads_may_ask_for_different_times(ours: PriceBook) -> None:
 
     def ask(turn: int) -> bool:
         at = list(times)[turn % 2]
-        return all(ours.price("openai", "gpt-5.6-sol", TokenUsage(uncached=0, output=1_000_000), tier=None, at_us=at).cost_nanos == times[at] * 1_000 for _ in range(500))
+        return all(ours.price(Offer("openai", "gpt-5.6-sol"), TokenUsage(uncached=0, output=1_000_000), at).cost_nanos == times[at] * 1_000 for _ in range(500))
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(ask, range(8)))
@@ -250,7 +250,7 @@ def test_threads_may_ask_for_different_times(ours: PriceBook) -> None:
 def test_names_from_clients_do_not_pile_up(ours: PriceBook) -> None:
     """What is remembered is bounded."""
     for number in range(5_000):
-        ours.price("nobody", f"made-up-{number}", USAGE, tier=None, at_us=us())
+        ours.price(Offer("nobody", f"made-up-{number}"), USAGE, us())
     assert len(ours._lines) <= 4096
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.core.usage import TokenUsage
-from gateway.metering.prices import PriceBook, load
+from gateway.metering.prices import Offer, PriceBook, load
 from gateway.metering.rows import Row
 
 FILE = Path(__file__).parents[2].parent / "shared" / "reference" / "usage-vectors.jsonl"
@@ -61,7 +61,7 @@ def priced(vector: dict[str, Any], ours: PriceBook) -> tuple[int | None, int, tu
     expected = vector["expected"]
     parts = [(vector["model"], usage(expected) if expected else TokenUsage())]
     parts += [(inner["model"], usage(inner)) for inner in (expected or {}).get("extra_iterations", ())]
-    results = [book(vector, ours).price(vector["provider"], model, tokens, tier=tier, at_us=at, region=region, batch=context.get("batch", False))
+    results = [book(vector, ours).price(Offer(vector["provider"], model, tier, region, batch=context.get("batch", False)), tokens, at)
                for model, tokens in parts]
     fees = sum(int(Decimal(fee["usd_each"]) * 10**9) * fee["count"] for fee in vector.get("fees", ()) if fee["name"] == "openrouter_byok_fee")
     missing = tuple(gap for result in results for gap in result.missing)

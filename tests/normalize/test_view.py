@@ -27,14 +27,14 @@ def test_parts_are_where_they_would_be_found(items: tuple[int, ...], new: bytes)
     seen = view(BODY, "relocating")
     edits: list[Edit] = [(seen.body.index(b"words", at(seen, n)[0]), seen.body.index(b"words", at(seen, n)[0]) + 5, new) for n in items]
     after = seen.edited(edits)
-    assert places_of(after.parts) == places_of(parts(after.body, after.spans, seen.order))
+    assert places_of(after.parts) == places_of(parts(after.body, after.spans, seen.order, seen.domain))
     assert after.spans == dialects.read("openai_chat", after.body).spans
 
 
 def test_a_message_that_goes_is_no_part_any_more() -> None:
     seen = view(BODY, "relocating")
     after = seen.edited([(at(seen, 0)[0], at(seen, 1)[0], b"")])
-    assert places_of(after.parts) == places_of(parts(after.body, after.spans, seen.order))
+    assert places_of(after.parts) == places_of(parts(after.body, after.spans, seen.order, seen.domain))
     assert len(after.parts) == len(seen.parts) - 1
 
 
@@ -42,4 +42,4 @@ def test_a_whole_field_may_be_another() -> None:
     seen = view(BODY, "relocating")
     start, end = seen.spans["tools"]
     after = seen.edited([(start, end, b'[{"type":"function","function":{"name":"other"}}]')])
-    assert places_of(after.parts) == places_of(parts(after.body, after.spans, seen.order))
+    assert places_of(after.parts) == places_of(parts(after.body, after.spans, seen.order, seen.domain))

@@ -1,7 +1,7 @@
 """What our marks wrote is known until it expires; reading starts its own lifetime again."""
 from __future__ import annotations
 
-from gateway.planner.held import Held, Seen
+from gateway.planner.held import Held, Seen, Writing
 
 S = 1_000_000
 
@@ -48,3 +48,15 @@ def test_a_conversation_is_known_though_its_prompt_has_changed() -> None:
     seen = Seen()
     came = [("a", 0), ("b", 0), ("a", 60), ("", 60), ("", 60), ("a", 50_000)]
     assert [seen.talk(session, at_s * 1_000_000) for session, at_s in came] == [False, False, True, False, False, False]
+
+
+def test_what_others_are_writing_is_known_for_some_seconds() -> None:
+    one, other = Writing(), Writing()
+    one.tell([1], 0)
+    one.fresh = {}
+    one.tell([2, 3], 5 * S)
+    other.take(one.fresh.items())
+    assert [other.has(name, 14 * S) for name in (1, 2, 3)] == [False, True, True]
+    assert not other.has(2, 15 * S)
+    other.take([(4, 30 * S)])
+    assert len(other) == 1

@@ -204,6 +204,24 @@ def test_kimi_is_asked_for_an_hour_only_where_that_pays() -> None:
     assert body.get("prompt_cache_options", {}).get("ttl") in (None, "1h")
 
 
+@pytest.mark.parametrize(("gap_s", "lives"), [(1200.0, {"5m", "1h"}), (20.0, {"5m"})])
+def test_kimi_is_asked_for_an_hour_from_a_conversations_first_call_on(gap_s: float, lives: set[str]) -> None:
+    """Once it is known that hours would have paid for all calls so far; what all conversations share, the tools, counts too."""
+    one, asked, firsts = planner(), list[str](), list[str]()
+    for number in range(40):
+        talk, turn = divmod(number, 5)
+        request = {**turns(turn, ""), "tools": [{"name": "t", "description": LONG}, {"name": "u"}], "prompt": str(talk)}
+        request["messages"] = [{"role": "system", "content": str(talk)}, *request["messages"]]
+        body, found = plan(one, request, "moonshot", at_s=1e6 + number * gap_s)
+        assert found is not None
+        asked.append(body.get("prompt_cache_options", {}).get("ttl", "5m"))
+        firsts += asked[-1:] if not turn else []
+        one.learn(found, read_tokens=None, input_tokens=2_000, at_us=int((1e6 + number * gap_s) * 1e6))
+    assert set(asked) == lives
+    assert firsts[0] == "5m"
+    assert firsts[-1] == ("1h" if "1h" in lives else "5m")
+
+
 def test_kimi_is_asked_for_no_hour_behind_what_lives_for_minutes() -> None:
     """What stands behind a prefix is of no use once that is gone."""
     one = planner()
@@ -218,8 +236,8 @@ def test_kimi_is_asked_for_no_hour_behind_what_lives_for_minutes() -> None:
             assert found is not None
             one.learn(found, read_tokens=None, input_tokens=2_000, at_us=int(at_s * 1e6))
             ttl = body.get("prompt_cache_options", {}).get("ttl", "5m")
-            if gap_s > 300 and life == "5m":
-                life = ttl  # all was lost, and is written anew
+            if not turn or (gap_s > 300 and life == "5m"):
+                life = ttl  # nothing is there, or all was lost, and is written anew
             else:
                 asked[life].add(ttl)
             gap_s = rng.choice([20.0, 60.0, 1500.0])
@@ -246,6 +264,22 @@ def test_what_a_call_is_writing_right_now_is_read_and_not_left_to_the_automatic_
     assert marks(second)
     assert one.writer(following) is not None
     one.cohorts.end(leader)
+
+
+def test_what_another_process_is_writing_is_waited_for_in_the_cache_where_it_is_written() -> None:
+    """Qwen: what is heard of the first call makes the second plan otherwise, before anything of it is stored."""
+    one, other = planner(), planner()
+    for source in (one.writing, one.reuse, one.bets):
+        source.fresh = {}
+    burst = [{"messages": [{"role": "system", "content": "toll road " * 20_000}, {"role": "user", "content": f"{n}"}]} for n in range(2)]
+    _, leading = plan(one, burst[0], "qwen")
+    assert leading is not None
+    one.lead(leading, 0)
+    for told, heard in ((one.writing, other.writing), (one.reuse, other.reuse), (one.bets, other.bets)):
+        heard.take(list((told.fresh or {}).items()))
+    _, following = plan(other, burst[1], "qwen", at_s=0.3)
+    assert following is not None
+    assert (following.pool, leading.stored[-2] in following.stored) == (leading.pool, True)
 
 
 words = st.text(min_size=1, max_size=8).map(lambda text: text * 700)

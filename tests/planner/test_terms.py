@@ -4,20 +4,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.planner.bets import SHARE
-from gateway.planner.choice import Rates
 from gateway.planner.reuse import Chance
-from gateway.planner.terms import of_habit
-from tests.planner.test_planner import LONG, MODELS, marks, plan, planner, rules_of
-
-
-@pytest.mark.parametrize(("provider", "total", "read", "cost"), [
-    ("openai", 2_000, 0, 2_500), ("openai", 2_000, 1_600, 660), ("openai", 900, 0, 900), ("qwen", 2_000, 1_000, 1_200),
-])  # fmt: skip
-def test_what_the_habit_costs(provider: str, total: int, read: int, cost: float) -> None:
-    """OpenAI 5.6 writes each end for 1.25 and reads for 0.1, from 1,024 tokens on; Qwen writes for nothing and reads for 0.2."""
-    rules = rules_of(provider, MODELS[provider], "openai_chat")
-    assert rules is not None
-    assert of_habit(rules, Rates(0.1, (1.25,), 0.2 if provider == "qwen" else None), total, read) == pytest.approx(cost)
+from tests.planner.test_planner import LONG, marks, plan, planner
 
 
 @pytest.mark.parametrize("calls", [40, 400])

@@ -13,7 +13,7 @@ from gateway.dialects.parts import conversation
 from gateway.ledger.misses import ADVICE
 from gateway.prefix.chain import Chain, chain
 from gateway.prefix.explain import Miss, explain
-from gateway.prefix.history import History
+from gateway.prefix.history import History, Sent
 
 RULES = "You are a careful helper of the harbour office.\nKeep to the manual.\nSay what you do before you do it.\n" * 5
 
@@ -24,15 +24,18 @@ def made(request: dict[str, Any], domain: str, dialect: str) -> tuple[Chain, byt
     return chain(domain, "m", parts, conversation(domain, "m", body, parts).id), body
 
 
-def note(history: History, request: dict[str, Any], domain: str = "team", dialect: str = "openai_chat") -> None:
+def sent(request: dict[str, Any], domain: str = "team", dialect: str = "openai_chat", **more: Any) -> Sent:
     links, body = made(request, domain, dialect)
-    history.note(domain, links, "m", body, pool="pool", at_us=0, tokens=10_000)
+    how: dict[str, Any] = {"pool": "pool", "provider": "openai", "at_us": 1_000_000, "tokens": 12_000, "ttl_s": 300.0, **more}
+    return Sent(domain=domain, chain=links, model="m", body=body, **how)
+
+
+def note(history: History, request: dict[str, Any], domain: str = "team", dialect: str = "openai_chat") -> None:
+    history.note(sent(request, domain, dialect, at_us=0, tokens=10_000))
 
 
 def ask(history: History, request: dict[str, Any], domain: str = "team", dialect: str = "openai_chat", read: int = 0, **more: Any) -> Miss | None:
-    links, body = made(request, domain, dialect)
-    how: dict[str, Any] = {"pool": "pool", "provider": "openai", "at_us": 1_000_000, "tokens": 12_000, "read": read, "ttl_s": 300.0, **more}
-    return explain(history, domain, links, "m", body, **how)
+    return explain(history, sent(request, domain, dialect, **more), read)
 
 
 def talk(*texts: str, system: str = RULES) -> dict[str, Any]:
@@ -105,8 +108,7 @@ def test_a_prompt_that_only_went_on_was_lost_elsewhere() -> None:
     kinds = {}
     for name, how in {"other_lane": {"pool": "else"}, "expiry": {"at_us": 400_000_000}, "dropped": {}, "below_minimum": {}}.items():
         if name == "below_minimum":
-            links, body = made(talk("hi"), "team", "openai_chat")
-            history.note("team", links, "m", body, pool="pool", at_us=0, tokens=900)
+            history.note(sent(talk("hi"), at_us=0, tokens=900))
         found = ask(history, longer, **how)
         assert found is not None
         kinds[name] = found.kind

@@ -6,16 +6,16 @@ import pytest
 from gateway.prefix import outline
 from gateway.prefix.explain import explain
 from gateway.prefix.history import History, split_tools
-from tests.prefix.test_explain import RULES, made, note, talk
+from tests.prefix.test_explain import RULES, note, sent, talk
 
 
 def test_the_usual_turn_is_not_looked_into() -> None:
     history = History()
     note(history, talk("hi"))
-    links, _ = made(talk("hi", "yes?"), "team", "openai_chat")
-    assert not history.worth("team", links, 9_000)
-    assert history.worth("team", links, 1_000)
-    assert history.worth("other", links, 9_000)
+    after = talk("hi", "yes?")
+    assert not history.worth(sent(after), 9_000)
+    assert history.worth(sent(after), 1_000)
+    assert history.worth(sent(after, "other"), 9_000)
 
 
 def test_shared_parts_are_kept_once_and_no_text_is() -> None:
@@ -40,8 +40,7 @@ def test_nothing_is_kept_where_nothing_shall_be() -> None:
     history = History(0)
     note(history, talk("one"))
     assert (len(history), history.bytes) == (0, 0)
-    links, _ = made(talk("one"), "team", "openai_chat")
-    assert not history.worth("team", links, 0)
+    assert not history.worth(sent(talk("one")), 0)
 
 
 def test_a_part_is_taken_apart_once_for_all_that_looks_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +56,7 @@ def test_a_part_is_taken_apart_once_for_all_that_looks_at_it(monkeypatch: pytest
     note(history, talk("one"))
     taken.clear()
     after = talk("one", system=RULES.replace("harbour", "port"))
-    links, body = made(after, "team", "openai_chat")
-    found = explain(
-        history, "team", links, "m", body, pool="p", provider="mock", at_us=2, tokens=9_000, read=0, ttl_s=300.0
-    )
-    assert found is not None
+    assert explain(history, sent(after), read=0) is not None
     note(history, after)
     assert len(taken) == len(set(taken)) == 1
     assert not history._looked

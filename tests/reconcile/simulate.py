@@ -15,7 +15,7 @@ from gateway.core.usage import TokenUsage
 from gateway.ledger import Entry
 from gateway.ledger.days import day_start
 from gateway.metering import prices
-from gateway.metering.prices import PriceBook
+from gateway.metering.prices import Offer, PriceBook
 from gateway.reconcile.lines import CLASSES, Line
 from tests.ledger.generate import entry
 
@@ -195,7 +195,7 @@ class World:
 
     def _priced(self, call: Call) -> prices.Priced:
         at_us = day_start(call.day, "UTC") + 43_200_000_000
-        return self.book.price(PROVIDER, call.model, call.tokens, tier=call.tier, at_us=at_us, region=call.region or None)
+        return self.book.price(Offer(PROVIDER, call.model, call.tier, call.region or None), call.tokens, at_us)
 
     def _book(self, call: Call, **over: object) -> None:
         n, priced = len(self.entries), self._priced(call)

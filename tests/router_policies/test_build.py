@@ -3,6 +3,7 @@ from decimal import Decimal
 import pytest
 
 from router_policies.files import BadFile, load_file, load_folder
+from router_policies.rules import Start
 
 GOOD = """\
 team: t
@@ -22,6 +23,11 @@ budgets:
 normalize: off
 unpriced: ceiling
 ceiling_usd_per_mtok: 90
+cache:
+  pre_warm_usd_per_day: 2
+  pre_warm_at:
+    - {time: 8:05, days: [mon, fri], timezone: Europe/Rome}
+    - {time: 22:30}
 """
 
 
@@ -35,6 +41,9 @@ def test_a_file_becomes_a_frozen_policy(write):
     assert policy.classes["batch"].value_usd_per_hour == 0
     assert (policy.budgets[0].limit_usd, policy.budgets[0].limit_nano_usd) == (Decimal("5.10"), 5_100_000_000)
     assert (policy.normalize.level, policy.normalize.hold_out) == ("off", 0.02)
+    assert policy.cache.pre_warm_at == (
+        Start(hour=8, minute=5, days=frozenset({0, 4}), timezone="Europe/Rome"), Start(hour=22, minute=30),
+    )
 
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
@@ -57,6 +66,13 @@ def test_a_file_becomes_a_frozen_policy(write):
     ("Europe/Berlin", "Europe/Berln", 14, "did you mean `Europe/Berlin`?"),
     ("Europe/Berlin", "../../etc/passwd", 14, "must be an IANA time zone such as Europe/Berlin; is text"),
     ("Europe/Berlin", "Mars/Base", 14, "is `Mars/Base`"),
+    ("Europe/Rome", "Europe/Rom", 21, "did you mean `Europe/Rome`?"),
+    ("22:30", "24:00", 22, "must be a time of day from 00:00 to 23:59"),
+    ("22:30", "10pm", 22, "must be a time of day"),
+    ("{time: 22:30}", "{days: [sat]}", 22, "field `time` is missing"),
+    ("  pre_warm_at:\n    - {time: 8:05, days: [mon, fri], timezone: Europe/Rome}\n    - {time: 22:30}\n", "", 19, "needs `pre_warm_at`"),
+    ("[mon, fri]", "[monday]", 21, "did you mean `mon`?"),
+    ("[mon, fri]", "[]", 21, "at least 1"),
     ("window: day", "window: fortnight", 14, "is `fortnight`"),
     ('"5.10"', ".inf", 14, "finite"),
     ('"5.10"', '"Infinity"', 14, "finite"),

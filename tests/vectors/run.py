@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from gateway.core import clock
 from gateway.metering import prices
 from gateway.metering.rows import RATES
 from gateway.web import front
@@ -92,11 +92,11 @@ class _clock:
 
     def __enter__(self) -> _clock:
         self._now = 0
-        front.time = SimpleNamespace(time_ns=lambda: self._now, time=time.time)  # type: ignore[attr-defined,assignment]
+        front.clock = SimpleNamespace(now_us=lambda: self._now // 1_000)  # type: ignore[attr-defined,assignment]
         return self
 
     def set(self, iso: str) -> None:
         self._now = int(datetime.fromisoformat(iso).timestamp()) * 10**9
 
     def __exit__(self, *_: object) -> None:
-        front.time = time  # type: ignore[attr-defined]
+        front.clock = clock  # type: ignore[attr-defined]

@@ -39,6 +39,8 @@ def say(gateway: Gateway, data: bytes, timeout_s: float = PATIENCE_S) -> tuple[i
     pytest.param(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400, "invalid_http", id="another coding"),
     pytest.param(b"GET /healthz HTTP/1.1\r\n\r\n", 400, "invalid_http", id="no host"),
     pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400, "invalid_http", id="two hosts"),
+    pytest.param(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400, "invalid_http", id="two keys"),
+    pytest.param(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: a\r\nX-Api-Key: b\r\n\r\n", 400, "invalid_http", id="two keys of a provider's kind"),
     pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x/y\r\n\r\n", 400, "invalid_http", id="a path for a host"),
     pytest.param(b"GET /healthz HTTP/1.1\r\nHost:\r\n\r\n", 400, "invalid_http", id="an empty host"),
     pytest.param(b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 405, "method_not_allowed", id="a proxy's method"),
@@ -54,6 +56,12 @@ def test_what_is_no_request_is_refused_and_closed(gateway: Gateway, data: bytes,
     error = json.loads(body)["error"]
     assert (error["code"], error["type"]) == (code, "invalid_request_error")
     assert gateway.http.get(gateway.url + "/healthz").status_code == 200
+
+
+def test_one_key_twice_is_one_key(gateway: Gateway) -> None:
+    """As proxies send it that add a header which is there already."""
+    shown = f"Authorization: Bearer {gateway.key()}\r\n" * 2
+    assert say(gateway, f"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{shown}\r\n".encode())[0] == 200
 
 
 @pytest.mark.parametrize("between", [b"1;" + b"a" * 1_000_000 + b"\r\n{\r\n", b"0\r\nx: " + b"a" * 1_000_000], ids=["a chunk extension", "a trailer"])

@@ -1,0 +1,123 @@
+"""What a prompt holds beside text: images, sound, and what it only names by address or id.
+
+A provider counts an image by its size in pixels, not by the bytes in which it travels, and a linked file by what is in it. So
+neither the bytes of a request bound its tokens nor do they tell them where something like this is attached. Only places are
+looked at where a dialect has contents; what stands elsewhere is text.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.core.part import NOTHING, Attached, Part
+
+_TALKS = frozenset({"messages", "input"})
+_IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot", "image_generation_call"})
+_SOUND = frozenset({"input_audio", "audio", "audio_url"})
+_FILES = frozenset({
+    "file", "input_file", "document", "container_upload", "video", "video_url", "input_video",
+})  # fmt: skip
+_RECALLED = "item_reference"
+_KINDS = _IMAGES | _SOUND | _FILES | {_RECALLED}
+_INNER = ("content", "output")
+"""Fields of a message, an item or a tool's result that hold contents."""
+_NONE = (b"", b"null")
+_LINKS = frozenset({"url", "uri", "file_id", "file_url", "file_uri"})
+
+
+class _Thing(msgspec.Struct):
+    """A message, an item or a content, as far as it tells whether to look closer."""
+
+    type: Any = None
+    content: msgspec.Raw = msgspec.Raw()
+    output: msgspec.Raw = msgspec.Raw()
+    audio: msgspec.Raw = msgspec.Raw()
+
+
+_thing, _things = msgspec.json.Decoder(_Thing), msgspec.json.Decoder(list[_Thing])
+
+
+def attached(body: bytes, parts: Sequence[Part]) -> Attached:
+    """Of all messages together; each part is looked at once in a process."""
+    found = NOTHING
+    for part in parts:
+        one = part.block.attached
+        if one is None:
+            plain = part.field not in _TALKS or part.block.content_fetches is False
+            one = part.block.attached = NOTHING if plain else _of(body[part.start:part.end])
+        if one is not NOTHING:
+            found = _sum(found, one)
+    return found
+
+
+def _of(value: bytes) -> Attached:
+    only_words = b'"type"' not in value and b'"audio"' not in value and b"\\" not in value
+    if only_words or _is_text(value):
+        return NOTHING
+    try:
+        talk = msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return NOTHING
+    found = NOTHING
+    for content in _contents(talk if isinstance(talk, list) else [talk]):
+        if (one := _one(content)) != NOTHING:
+            found = _sum(found, one)
+    return found
+
+
+def _is_text(value: bytes) -> bool:
+    """Whether there is nothing but text, by the names of what there is; False also where that cannot be told."""
+    try:
+        things = _things.decode(value) if value.startswith(b"[") else [_thing.decode(value)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    inner = [bytes(raw) for thing in things for raw in (thing.content, thing.output)]
+    named = any([(isinstance(thing.type, str) and thing.type in _KINDS) or bytes(thing.audio) not in _NONE for thing in things])
+    return not named and all([_is_text(each) for each in inner if each.startswith((b"[", b"{"))])
+
+
+def _contents(things: list[Any]) -> Iterator[dict[str, Any]]:
+    """Everything that may be a content, outer ones first."""
+    left = [things]
+    while left:
+        for thing in left.pop():
+            if isinstance(thing, dict):
+                yield thing
+                left += [each if isinstance(each, list) else [each] for name in _INNER if (each := thing.get(name))]
+
+
+def _one(content: dict[str, Any]) -> Attached:
+    kind = content.get("type")
+    if kind in _IMAGES:
+        return Attached(images=1, image_bytes=sum(len(text) for name, text in _texts(content) if _is_embedded(name, text)))
+    if kind in _SOUND:
+        return Attached(sounds=1, linked=_linked(content))
+    if isinstance(content.get("audio"), dict):  # an earlier spoken answer, by its id
+        return Attached(sounds=1, recalled=1)
+    if kind == _RECALLED:
+        return Attached(recalled=1)
+    return Attached(linked=_linked(content)) if kind in _FILES else NOTHING
+
+
+def _linked(content: dict[str, Any]) -> int:
+    """1 if what it holds is elsewhere."""
+    return int(any(name in _LINKS and not text.startswith("data:") for name, text in _texts(content)))
+
+
+def _is_embedded(name: str, text: str) -> bool:
+    return text.startswith("data:image/") or name in ("data", "result")
+
+
+def _texts(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Its strings, and those of the objects in it, with their names; a bare address under a kind's name counts as `url`."""
+    for name, value in content.items():
+        if isinstance(value, str):
+            yield "url" if name.endswith("_url") else name, value
+        elif isinstance(value, dict):
+            yield from ((inner, text) for inner, text in value.items() if isinstance(text, str))
+
+
+def _sum(one: Attached, other: Attached) -> Attached:
+    return Attached(*[a + b for a, b in zip(one, other, strict=True)])
