@@ -21,7 +21,7 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\n
 
 
 def known(head: bytes = HEAD % b"5", body: bytes = b"hello") -> heads.Known | None:
-    visit = Visit("openai_chat", CHAT, heads.read([]), Origin("127.0.0.1"), Tenant(team="t", key_id="k"), 0, len(body))
+    visit = Visit("openai_chat", CHAT, heads.read([]), Origin("127.0.0.1"), Tenant(team="t", key_id="k"), 0, 0.0, len(body))
     return heads.known(head + body, visit, keep_alive=True)
 
 
