@@ -5,6 +5,8 @@ import time
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.backends.fleet import Target
 from gateway.budgets import Budgets, Gate, Hold, Refused
 from gateway.core.call import Call
@@ -36,7 +38,7 @@ class Held(NamedTuple):
     """Where it is to be raised as the stream goes on."""
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """One attempt that wants a hold: `body_bytes` are sent to the `target` for it. `first`: of the call's attempts; the others
     are no requests of the client. `deadline`: of the call, monotonic."""
 
