@@ -105,6 +105,8 @@ def _begun(loop: asyncio.AbstractEventLoop, connection: Connection, request: Req
     if request.stop.is_set:
         connection.abort()
         raise httpx.ConnectError("stopped before anything was sent")
+    if connection.closed:  # by the other end, since it was made
+        raise httpx.ConnectError("the connection broke before anything was sent")
     exchange = Exchange(loop, connection, request)
     connection.start(exchange, _head(request), request.body)
     return exchange
