@@ -5,8 +5,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
+import uvloop
 
 from gateway.redis_link import Away, BadAddress, Link, Refused, address
 from tests.redis_server import Server
@@ -126,3 +128,27 @@ async def until_up(link: Link) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not link.up:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+def test_a_connection_that_breaks_before_it_is_written_to_fails_its_command_only(server: Server) -> None:
+    """Commands go out at the end of a turn of the loop; uvloop takes a write into a broken connection for a mistake of ours."""
+
+    async def broken() -> tuple[list[Any], BaseException | None]:
+        faults: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        made = Link(address(server.url), timeout_s=PATIENCE_S)
+        assert await made.start(PATIENCE_S)
+        wire = made._wire
+        assert wire is not None
+        assert wire._transport is not None
+        wire._transport.abort()  # it is told of that in the next turn, before its command goes out
+        asked = wire.send(("PING",))
+        await asyncio.wait([asked])
+        await asyncio.sleep(0)
+        await made.close()
+        return faults, asked.exception()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        faults, error = runner.run(broken())
+    assert faults == []
+    assert isinstance(error, Away)

@@ -107,6 +107,8 @@ def _begun(connection: Connection, request: Request) -> Exchange:
     if request.stop.is_set:
         connection.abort()
         raise httpx.ConnectError("stopped before anything was sent")
+    if connection.closed:  # by the other end, since it was made
+        raise httpx.ConnectError("the connection broke before anything was sent")
     exchange = Exchange(connection, request)
     connection.start(exchange, _head(request), request.body)
     return exchange

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
-"""Ends of the classes of waiting time; each lifetime of a cache is one of them."""
+EDGES_S = (10.0, 30.0, 60.0, 120.0, 200.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
+"""Ends of the classes of waiting time; each lifetime of a cache is one of them. Below the shortest they are narrow, so that of
+what waits it counts soon that it has not come."""
 _ENDLESS = len(EDGES_S)
-_SOON = (0.30, 0.60, 0.85, 0.90, 0.95, 0.97, 1.0)
+_SOON = (0.30, 0.46, 0.60, 0.72, 0.80, 0.85, 0.90, 0.95, 0.97, 1.0)
 _SURELY = {
     "tools": 0.8, "system": 0.8, "head": 0.8, "opening": 0.6, "turn": 0.85, "slow": 0.7, "before": 0.6, "before_turn": 0.85,
     "before_slow": 0.7, "again": 0.85, "often": 0.85,
