@@ -368,8 +368,7 @@ async def test_a_connection_that_breaks_as_soon_as_it_is_made_was_sent_nothing(
     wire: WireTransport, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another backend may be asked: it is told as a connection that could not be made, not as a fault of ours."""
-    loop = asyncio.get_running_loop()
-    connection = await wire._connect(loop, request(site))
+    connection = await wire._connect(request(site))
     connection.abort()
     await asyncio.sleep(0)
 
