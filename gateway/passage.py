@@ -72,7 +72,7 @@ class Passage:
         if way.costs:
             held = await self._holds.take(policy, Asked(booking.id, call, booking.ranked, way.target, len(call.body)))
             booking.hold = held.hold
-            await booking.open()
+            booking.open()
         else:
             await self._holds.admit(call, policy, booking.id)
         exchange = _Exchange(via=self._via, way=way, booking=booking, client=client)
@@ -131,7 +131,7 @@ class Passage:
         )  # fmt: skip
         call = replace(call, sketch=replace(call.sketch, model=way.model))
         plan = Plan(
-            call=call, decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
+            call=call, decision=decision, changes=(), chain=Chain(), lanes_seen=(),
             prompt_tokens=max(len(call.body) // 4, 1), cached={},
         )  # fmt: skip
         return Booking(

@@ -61,7 +61,8 @@ class Pipeline:
         team's, for what decides by a part of it."""
         via = self._via
         policy = policy or via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
-        via.traffic.began(call.run)
+        if call.run is not None:
+            via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
                 await via.stored.recall(call.sketch.previous_id)
@@ -71,7 +72,8 @@ class Pipeline:
             else:
                 await self._attempts(plan, policy, client, call)
         finally:
-            via.traffic.ended(call.run)
+            if call.run is not None:
+                via.traffic.ended(call.run)
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client, call: Call, number: int = 0) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
@@ -141,7 +143,7 @@ class Pipeline:
             return
         second = found.second
         reason = f"{plan.decision.reason}; {said(found, ranked)}"
-        beside = replace(plan, decision=plan.decision._replace(reason=reason))
+        beside = replace(plan, decision=replace(plan.decision, reason=reason))
 
         def may() -> bool:
             race.asked = second.lane.key if self._may_try(plan, second, 1, deadline) else None
@@ -245,8 +247,9 @@ class Pipeline:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
         booking.sent = request
-        await booking.open()
-        if plan.call.sketch.stream:
+        booking.open()
+        stream = plan.call.sketch.stream
+        if stream:
             via.progress.began(booking.id, lambda: attempt.outcome.produced, booking.renew)
         try:
             await attempt.run(request, via.upstream, client)
@@ -255,7 +258,8 @@ class Pipeline:
             what.headers = [*attempt.headers, *(headers_of(booking.entry) if booking.entry else ())]
             raise
         finally:
-            via.progress.ended(booking.id)
+            if stream:
+                via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same
                 await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
 

@@ -133,7 +133,7 @@ class Handover:
         )  # fmt: skip
         held = attached(call.body, call.sketch.parts)
         plan = Plan(
-            call=replace(call, body=b""), decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
+            call=replace(call, body=b""), decision=decision, changes=(), chain=Chain(), lanes_seen=(),
             prompt_tokens=estimate.usual_input(len(body), held), cached={},
         )  # fmt: skip
         booking = Booking(
@@ -147,7 +147,7 @@ class Handover:
         booking.hold = taken.hold
         if taken.limit is not None:
             booking.sent = self._body(one, lane, target, taken.limit)
-        await booking.open()
+        booking.open()
         return booking
 
     async def look_after(self, now_s: float, open_: Mapping[str, Batch]) -> None:
