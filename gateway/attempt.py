@@ -29,6 +29,7 @@ from gateway.backends.upstream import (
     incoming,
     read,
     retry_after_s,
+    there,
     unlocked,
 )
 from gateway.core.call import Call
@@ -129,8 +130,8 @@ class Attempt(msgspec.Struct, kw_only=True):
             ask_usage=sketch.stream and not sketch.wants_usage,
         )
         body = fitting.accepted(body, client, target)
-        self._names = fitting.names_for(body, client, target)
-        return fitting.shorten(body, self._names)
+        self._names = names = fitting.names_for(body, client, target)
+        return fitting.shorten(body, names) if names else body
 
     def run(self, request: bytes, upstream: Upstream, client: Client) -> Awaitable[None]:
         """Answers the client, or raises `TryNext`, or `GatewayError` if nothing was sent out yet. Settles exactly once."""
@@ -183,7 +184,8 @@ class Attempt(msgspec.Struct, kw_only=True):
             else:
                 await self._whole(response, client)
         finally:
-            await response.aclose()
+            if not response.finished:
+                await response.aclose()
 
     # the three kinds of answer
 
@@ -216,7 +218,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     async def _whole(self, response: Answer, client: Client) -> None:
         try:
-            raw = await read(response, self.stop)
+            raw = there(response) or await read(response, self.stop)
             self._first_token()
             body, observed = dialects.answer(self.call.dialect, self.target.dialect, raw, self.call.sketch)
         except Stopped:
@@ -231,7 +233,8 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.outcome.produced = partial(dialects.answer_text, self.target.dialect, raw)
         told = await self._settle("ok", None)
         headers = [*self.headers, *told, *_content_type(incoming(response), b"application/json")]
-        body = fitting.restore(body, self._names)
+        if self._names:
+            body = fitting.restore(body, self._names)
         client.complete = True
         await client.respond(response.status, headers, body)
 

@@ -47,6 +47,12 @@ _FINE = frozenset({"ok", "lost"})
 _CACHE_TTL_S = 300.0
 _OWN_CACHE_TTL_S = 86_400.0
 _NOT_YET = TokenUsage()
+_UNDER_WAY = Entry(
+    id="", call_id="", attempt=0, at_us=0, team="", key_id="", dialect="", stream=False, model="", upstream_model="",
+    backend="", provider="", lane="", latency_class="", policy_version="", reason="", status="orphaned", tokens_from="estimate",
+)  # fmt: skip
+"""What all attempts have in common before they are settled. It is filled in by steps: a call with more than fifteen names
+costs four times as much."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +96,7 @@ class Booking(msgspec.Struct, kw_only=True):
     opened: Entry | None = None
     entry: Entry | None = None
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """OPEN in the journal: should the process die, this is what will be booked. Raises `Overloaded` if it takes nothing."""
         self.opened = self._opened()
         try:
@@ -117,7 +123,7 @@ class Booking(msgspec.Struct, kw_only=True):
         observed = outcome.observed
         metered = meter.told(observed.usage) or await self._estimated(outcome)
         if metered.tokens.cache_write:
-            metered = metered._replace(tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
+            metered = replace(metered, tokens=with_lifetimes(self.target.provider, metered.tokens, self.sent))
         entry = self._entry(outcome, metered)
         if self._over(entry.cost_nanos):
             entry = replace(entry, tokens=replace(entry.tokens, flags=(*entry.tokens.flags, "over_hold")))
@@ -130,11 +136,13 @@ class Booking(msgspec.Struct, kw_only=True):
                 self.via.budgets.post(self.hold, entry.cost_nanos)
             text = "the answer cannot be booked safely, so it is not given out; the operator's log says why"
             raise NotBooked(text) from error
+        prompt_tokens = entry.tokens.input_total
         if observed.pending and observed.response_id:
             await late.keep(self.via, observed.response_id, entry, self.hold)
         elif self.hold is not None:
-            self.via.budgets.post(self.hold, entry.cost_nanos, _used(entry.tokens))
-        self._tell(outcome, entry)
+            used = prompt_tokens + (entry.tokens.output or 0) if entry.tokens.known else None
+            self.via.budgets.post(self.hold, entry.cost_nanos, used)
+        self._tell(outcome, entry, prompt_tokens)
         return headers_of(entry)
 
     async def renew(self) -> None:
@@ -161,38 +169,20 @@ class Booking(msgspec.Struct, kw_only=True):
     def _opened(self) -> Entry:
         plan, target = self.plan, self.target
         call, decision, tenant = plan.call, plan.decision, plan.call.tenant
-        return Entry(
-            id=self.id,
-            call_id=call.id,
-            attempt=self.number,
-            at_us=call.at_us,
-            team=tenant.team,
-            project=tenant.project,
-            key_id=tenant.key_id,
-            client=call.client,
-            session=plan.chain.session or None,
-            run=call.run,
-            parent_run=call.parent_run,
-            subgoal=call.subgoal,
-            tags=call.tags,
-            dialect=call.dialect,
-            stream=call.sketch.stream,
-            model=call.sketch.model,
-            upstream_model=self.ranked.upstream_model,
-            backend=target.backend,
-            provider=target.provider,
-            lane=target.lane,
-            latency_class=decision.class_name,
-            policy_version=decision.policy_version,
-            reason=decision.reason,
-            decision=plan.lanes_seen,
-            receipts=self._receipts(),
-            predicted_read_tokens=self.predicted_read_tokens,
-            status="orphaned",
-            tokens=TokenUsage(uncached=plan.prompt_tokens),
-            tokens_from="estimate",
+        asked = replace(
+            _UNDER_WAY, id=self.id, call_id=call.id, attempt=self.number, at_us=call.at_us, team=tenant.team,
+            project=tenant.project, key_id=tenant.key_id, client=call.client, session=plan.chain.session or None,
+            dialect=call.dialect, stream=call.sketch.stream, model=call.sketch.model,
+        )  # fmt: skip
+        if call.run is not None or call.subgoal is not None or call.parent_run is not None or call.tags:
+            asked = replace(asked, run=call.run, parent_run=call.parent_run, subgoal=call.subgoal, tags=call.tags)
+        return replace(
+            asked, upstream_model=self.ranked.upstream_model, backend=target.backend, provider=target.provider,
+            lane=target.lane, latency_class=decision.klass.name, policy_version=decision.policy_version,
+            reason=decision.reason, decision=plan.lanes_seen, receipts=self._receipts(),
+            predicted_read_tokens=self.predicted_read_tokens, tokens=TokenUsage(uncached=plan.prompt_tokens),
             held_nanos=self._held,
-        )
+        )  # fmt: skip
 
     def _receipts(self) -> tuple[Mapping[str, Any], ...]:
         """What became of the request on its way: normalized, left out, asked of a cache."""
@@ -226,8 +216,8 @@ class Booking(msgspec.Struct, kw_only=True):
             status=status,
             http_status=outcome.http_status,
             error=outcome.error[:500] if outcome.error else None,
-            first_token_ms=None if outcome.first_token_s is None else round(outcome.first_token_s * 1e3, 3),
-            total_ms=round(outcome.total_s * 1e3, 3),
+            first_token_ms=None if outcome.first_token_s is None else _ms(outcome.first_token_s),
+            total_ms=_ms(outcome.total_s),
             tokens=tokens,
             tokens_from=metered.source,
             cost_nanos=cost,
@@ -240,7 +230,7 @@ class Booking(msgspec.Struct, kw_only=True):
         served = self.ranked.lane.models.get(self.plan.decision.model)
         return Rates() if served is None else served.rates
 
-    def _tell(self, outcome: Outcome, entry: Entry) -> None:
+    def _tell(self, outcome: Outcome, entry: Entry, prompt_tokens: int) -> None:
         via, target, tokens = self.via, self.target, entry.tokens
         probe = via.fleet.probes[target.key]
         if outcome.status == "ok":
@@ -264,7 +254,6 @@ class Booking(msgspec.Struct, kw_only=True):
         if policies.candidates:
             missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
             via.trials.saw(policies, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
-        prompt_tokens = tokens.input_total
         told = entry.tokens_from == "provider" and outcome.http_status == 200
         if told and (prompt_tokens >= LEAST_TOKENS or target.cache_salt or self.planned is not None):
             chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), clock.now_us()
@@ -304,18 +293,21 @@ class Booking(msgspec.Struct, kw_only=True):
         via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
 
 
+def _ms(seconds: float) -> float:
+    """Milliseconds, to the microsecond."""
+    return int(seconds * 1e6 + 0.5) / 1e3
+
+
 def _ttl_s(target: Target) -> float:
     return _OWN_CACHE_TTL_S if target.cache_salt else _CACHE_TTL_S
 
 
-def _used(tokens: TokenUsage) -> int | None:
-    """Prompt and output, for rate limits; None: not known."""
-    return tokens.input_total + (tokens.output or 0) if tokens.known else None
-
-
 def headers_of(entry: Entry) -> list[tuple[bytes, bytes]]:
-    """`x-tollway-cost-usd` and `x-tollway-tokens`: always its four classes; what was not reported counts as none there."""
+    """`x-tollway-cost-usd` and `x-tollway-tokens`: always its four classes; what was not reported counts as none there. Neither
+    where nothing is known yet."""
     tokens, cost = entry.tokens, usd(entry.cost_nanos)
+    if cost is None and not tokens.known:
+        return []
     told = b"uncached=%d,cached=%d,written=%d,output=%d" % (
         tokens.uncached or 0, tokens.cache_read or 0, tokens.written if tokens.cache_write else 0, tokens.output or 0
     )  # fmt: skip

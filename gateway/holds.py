@@ -5,6 +5,8 @@ import time
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.backends.fleet import Target
 from gateway.budgets import Budgets, Gate, Hold, Refused
 from gateway.core.call import Call
@@ -36,7 +38,7 @@ class Held(NamedTuple):
     """Where it is to be raised as the stream goes on."""
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """One attempt that wants a hold: `body_bytes` are sent to the `target` for it. `first`: of the call's attempts; the others
     are no requests of the client. `deadline`: of the call, monotonic."""
 
@@ -62,7 +64,8 @@ class Holds:
     async def take(self, policy: Policy, asked: Asked) -> Held:
         """Reserves the worst case in every budget that applies. Raises `BudgetExceeded`, `RateLimited`, `Overloaded`."""
         call, model, ttl_us = asked.call, asked.ranked.model, _ttl_us(asked)
-        accounts, gates = self._stands.accounts(policy, call, model), tuple[Gate, ...]()
+        accounts = self._stands.accounts(policy, call, model)
+        gates: tuple[Gate, ...] = ()
         if policy.limits.rates:
             gates = self._stands.gates(policy, call, model, _tokens(asked), first=asked.first)
         if not accounts:

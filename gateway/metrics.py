@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from gateway.budgets import BudgetState
 from gateway.core.entry import Entry
+from gateway.core.usage import TokenUsage
 from gateway.dialects.blocks import KNOWN
 
 _FIRST_TOKEN_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
@@ -89,17 +90,16 @@ class Attempts:
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str, str, str], _Tally] = {}
         self._times: dict[tuple[str, str], _Times] = {}
+        """By backend and lane; each tally has its own."""
 
     def add(self, entry: Entry, first_s: float | None, total_s: float) -> None:
         """Counts one attempt; times are seconds."""
         key = (entry.team, entry.backend, entry.lane, entry.latency_class)
         tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = _Tally()
-        tally.add(entry)
-        times = self._times.get(key[1:3])
-        if times is None:
-            times = self._times[key[1:3]] = _Times()
+            tally = self._tallies[key] = _Tally(self._times.setdefault(key[1:3], _Times()))
+        tally.add(entry, entry.tokens)
+        times = tally.times
         if first_s is not None:
             times.first.add(first_s)
         if total_s:
@@ -149,19 +149,21 @@ class _KeptElsewhere:
 
 
 class _Tally:
-    __slots__ = ("by_status", "cost_nanos", "tokens", "unpriced")
+    __slots__ = ("by_status", "cost_nanos", "times", "tokens", "unpriced")
 
-    def __init__(self) -> None:
+    def __init__(self, times: _Times) -> None:
+        self.times = times
         self.by_status: dict[str, int] = {}
         self.tokens = [0, 0, 0, 0]
         self.cost_nanos = 0
         self.unpriced = 0
 
-    def add(self, entry: Entry) -> None:
-        usage, tokens = entry.tokens, self.tokens
-        self.by_status[entry.status] = self.by_status.get(entry.status, 0) + 1
+    def add(self, entry: Entry, usage: TokenUsage) -> None:
+        tokens, status = self.tokens, entry.status
+        self.by_status[status] = self.by_status.get(status, 0) + 1
         tokens[0] += usage.uncached or 0
-        tokens[1] += usage.cache_read or 0
+        if usage.cache_read:
+            tokens[1] += usage.cache_read
         if usage.cache_write:
             tokens[2] += usage.written
         tokens[3] += usage.output or 0

@@ -23,6 +23,7 @@ from gateway.core.call import Call
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
 from gateway.dialects import recognise, splice
 from gateway.holds import Asked, Holds
+from gateway.planning import permit_model, said
 from gateway.prefix.chain import Chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -63,6 +64,7 @@ class Passage:
     async def serve(self, call: Call, method: str, place: str, client: Client) -> None:
         """Answers through `client`; `place` is path and query as they came. Raises only if nothing has been sent out."""
         policy = self._via.policies.current.for_team(call.tenant.team)
+        call = said(call, policy)
         if place.startswith("/v1/") and len(parts := place.partition("?")[0].split("/", 4)) > 3:
             await self._via.stored.recall(unquote(parts[3]))
         way = self._way(call, policy, method, place)
@@ -70,7 +72,7 @@ class Passage:
         if way.costs:
             held = await self._holds.take(policy, Asked(booking.id, call, booking.ranked, way.target, len(call.body)))
             booking.hold = held.hold
-            await booking.open()
+            booking.open()
         else:
             await self._holds.admit(call, policy, booking.id)
         exchange = _Exchange(via=self._via, way=way, booking=booking, client=client)
@@ -90,7 +92,7 @@ class Passage:
         target = self._keeper(call, policy, first, stored)
         path, stops = place.removeprefix("/v1"), policy.hang_up == "cancel"
         if first == "responses" and stored in _MAKERS:
-            model = _permitted(policy, _model("", call.body))
+            model = _permitted(call, policy, _model("", call.body))
             return Way(method=method, target=target.at(path), model=model, costs=True, stops=stops)
         return Way(method=method, target=target.at(path), model="", costs=False, stops=stops, stored=stored)
 
@@ -111,10 +113,11 @@ class Passage:
         target = next(target for target in self._via.fleet.targets.values() if target.backend == prefixes[prefix])
         if not _allowed(policy, target):
             raise Forbidden(f"backend {target.backend} is not among the team's backends")
-        path = place.removeprefix(prefix)
+        path, costs = place.removeprefix(prefix), method in ("POST", "PUT", "PATCH")
+        model = _model(path, call.body)
         return Way(
-            method=method, target=target.at(path), model=_permitted(policy, _model(path, call.body)),
-            costs=method in ("POST", "PUT", "PATCH"), stops=policy.hang_up == "cancel",
+            method=method, target=target.at(path), model=_permitted(call, policy, model) if model or costs else "", costs=costs,
+            stops=policy.hang_up == "cancel",
         )  # fmt: skip
 
     def _booking(self, call: Call, policy: Policy, way: Way) -> Booking:
@@ -128,7 +131,7 @@ class Passage:
         )  # fmt: skip
         call = replace(call, sketch=replace(call.sketch, model=way.model))
         plan = Plan(
-            call=call, decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
+            call=call, decision=decision, changes=(), chain=Chain(), lanes_seen=(),
             prompt_tokens=max(len(call.body) // 4, 1), cached={},
         )  # fmt: skip
         return Booking(
@@ -227,7 +230,9 @@ class _Exchange:
         return ()
 
 
-def _permitted(policy: Policy, model: str) -> str:
+def _permitted(call: Call, policy: Policy, model: str) -> str:
+    """The model, if team and key may use it; where none is named, a key that is for some models may not call."""
+    permit_model(call.tenant, model)
     if model and (refusal := resolve_model(policy, model).refusal) is not None:
         raise ModelNotFound(refusal, param="model")
     return model

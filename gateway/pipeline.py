@@ -61,7 +61,8 @@ class Pipeline:
         team's, for what decides by a part of it."""
         via = self._via
         policy = policy or via.trials.policy(via.policies.current, call.tenant.team, call.run or call.id)
-        via.traffic.began(call.run)
+        if call.run is not None:
+            via.traffic.began(call.run)
         try:
             if call.sketch.previous_id is not None:
                 await via.stored.recall(call.sketch.previous_id)
@@ -71,7 +72,8 @@ class Pipeline:
             else:
                 await self._attempts(plan, policy, client, call)
         finally:
-            via.traffic.ended(call.run)
+            if call.run is not None:
+                via.traffic.ended(call.run)
 
     async def _attempts(self, plan: Plan, policy: Policy, client: Client, call: Call, number: int = 0) -> None:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
@@ -111,7 +113,7 @@ class Pipeline:
                 except BadRequest as error:  # what this lane's dialect cannot say, another's may
                     last = last if number > 1 and last is not None else TryNext(error)
                 number += race is not None and number == 1 and race.asked is not None
-            last = last or TryNext(Overloaded("no lane can take the call right now"))
+            last = last or TryNext(self._resting(plan.decision.ranked))
             wait_s = _wait_s(last, turn, settings.max_retry_wait_ms / 1e3)
             if wait_s is not None and deadline is not None and time.monotonic() + wait_s > deadline - deadlines.LEAST_S:
                 break
@@ -126,6 +128,12 @@ class Pipeline:
         status, body, headers = last.answer
         await client.respond(status, [*headers, (b"x-should-retry", b"false")], body)
 
+    def _resting(self, lanes: Sequence[Ranked]) -> Overloaded:
+        """Where none of them may be asked now, with the time until one may."""
+        now = time.monotonic()
+        rest_s = min([self._via.fleet.probes[one.lane.key].rest_s(now) for one in lanes], default=0.0)
+        return Overloaded("no lane can take the call right now", retry_after_s=rest_s)
+
     async def _hedged(self, plan: Plan, policy: Policy, ranked: Ranked, race: Race, deadline: float | None) -> None:
         """The first attempt, and another beside it where the first is silent and that is worth what it costs."""
         call = plan.call
@@ -135,7 +143,7 @@ class Pipeline:
             return
         second = found.second
         reason = f"{plan.decision.reason}; {said(found, ranked)}"
-        beside = replace(plan, decision=plan.decision._replace(reason=reason))
+        beside = replace(plan, decision=replace(plan.decision, reason=reason))
 
         def may() -> bool:
             race.asked = second.lane.key if self._may_try(plan, second, 1, deadline) else None
@@ -239,8 +247,9 @@ class Pipeline:
             set_fields[dialects.limit_field(target.dialect, ranked.upstream_model)] = limit
             request = attempt.request()
         booking.sent = request
-        await booking.open()
-        if plan.call.sketch.stream:
+        booking.open()
+        stream = plan.call.sketch.stream
+        if stream:
             via.progress.began(booking.id, lambda: attempt.outcome.produced, booking.renew)
         try:
             await attempt.run(request, via.upstream, client)
@@ -249,7 +258,8 @@ class Pipeline:
             what.headers = [*attempt.headers, *(headers_of(booking.entry) if booking.entry else ())]
             raise
         finally:
-            via.progress.ended(booking.id)
+            if stream:
+                via.progress.ended(booking.id)
             if booking.entry is None:  # a fault of ours: the attempt is booked all the same
                 await booking.settle(Outcome(status="cut", error="the gateway failed on this call", sent=True))
 

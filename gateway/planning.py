@@ -16,7 +16,7 @@ from gateway import dialects
 from gateway.booking import Plan
 from gateway.budgets import Refused
 from gateway.core import levers
-from gateway.core.call import Call
+from gateway.core.call import Call, Tenant
 from gateway.core.errors import BadRequest, ContextLengthExceeded, Forbidden, GatewayError, ModelNotFound, Overloaded
 from gateway.core.part import Attached, Part
 from gateway.dialects.attached import attached
@@ -32,7 +32,7 @@ from gateway.services import Services
 from router_policies.globs import first_match, globs
 from router_policies.policy import decide
 from router_policies.rules import Policy
-from router_policies.types import Ask, Decision, Lane
+from router_policies.types import Ask, Decision, Lane, Ranked
 
 DEADLINE = "x-tollway-deadline-ms"
 _STORING, _STORED = "openai_responses", ("conversation", "prompt")
@@ -54,10 +54,8 @@ class Planning:
     def plan(self, call: Call, policy: Policy) -> Plan:
         """What to do for a call. Raises `GatewayError` where the policy does not permit it or no lane can serve."""
         via, sketch, team = self._via, call.sketch, call.tenant.team
-        _permit(call, policy)
-        if not policy.client_may.set_tags:
-            call = replace(call, tags={})
-        cap = _output_cap(call, policy)
+        call = permitted(call, policy)
+        cap = output_cap(call, policy)
         if cap is not None:
             call = replace(call, sketch=replace(sketch, max_output_tokens=cap))
         model = policy.models.aliases.get(sketch.model, sketch.model)
@@ -69,9 +67,10 @@ class Planning:
         links = chain(team, model, done.parts, talk.id)
         held = self._attached(call, done.parts)
         prompt_tokens = estimate.usual_input(len(call.body), held)
-        others = policy.models.fallbacks.get(model, ())
-        may_run = {model, *others}
-        serving = [lane for lane in lanes if not lane.models.keys().isdisjoint(may_run)]
+        others = policy.models.fallbacks.get(model)
+        serving = [
+            lane for lane in lanes if model in lane.models or (others and not lane.models.keys().isdisjoint(others))
+        ]
         cached = self._cached(call, links, serving)
         ask = _ask(call, prompt_tokens, cached, links.session, via.traffic, learnt=via.learnt is not None)
         decision = decide(policy, ask, lanes, via.learnt, via.traffic.forecast)
@@ -113,14 +112,15 @@ class Planning:
         except GatewayError as error:
             raise no from error
         reason = f"downgraded, for budget {no.rule.name} is spent: {plan.decision.reason}"
-        return replace(plan, decision=plan.decision._replace(reason=reason))
+        return replace(plan, decision=replace(plan.decision, reason=reason))
 
     def _cached(self, call: Call, links: Chain, lanes: Sequence[Lane]) -> dict[str, int]:
         """Lane -> tokens of this prompt that its pool should hold; an engine of one's own keeps its answers too. `lanes`: those
         that serve the model, or one that may stand in for it."""
-        via, team, pools = self._via, call.tenant.team, dict[str, int]()
+        via, team = self._via, call.tenant.team
         if len(lanes) == 1 and len(call.body) < LEAST_TOKENS and not via.fleet.targets[lanes[0].key].cache_salt:
             return {lanes[0].key: 0}  # nothing to choose, and a token has a byte at least
+        pools: dict[str, int] = {}
         for lane in lanes:
             if lane.backend not in pools:
                 own = via.fleet.targets[lane.key].cache_salt
@@ -177,10 +177,21 @@ class Planning:
         return Normalized(done.body, done.spans, done.parts, [*arms, *done.changes]) if arms else done
 
 
-def _permit(call: Call, policy: Policy) -> None:
-    limits, models = policy.limits, call.tenant.models
-    if models and first_match(globs(models), call.sketch.model) is None:
-        raise Forbidden(f"this key may not use the model {call.sketch.model[:100]!r}")
+def permit_model(tenant: Tenant, model: str) -> None:
+    """Raises `Forbidden` for a model that is not among those of the key."""
+    if tenant.models and first_match(globs(tenant.models), model) is None:
+        raise Forbidden(f"this key may not use the model {model[:100]!r}")
+
+
+def said(call: Call, policy: Policy) -> Call:
+    """The call without the words that the team's clients may not say."""
+    return call if policy.client_may.set_tags or not call.tags else replace(call, tags={})
+
+
+def permitted(call: Call, policy: Policy) -> Call:
+    """The call as its client may say it. Raises `GatewayError` for what key or policy forbid, whoever would serve it."""
+    permit_model(call.tenant, call.sketch.model)
+    limits = policy.limits
     if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
         raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
     if (answers := choices(call)) > (limits.max_choices or answers):
@@ -188,9 +199,10 @@ def _permit(call: Call, policy: Policy) -> None:
     asked = call.sketch.max_output_tokens
     if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
         raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+    return said(call, policy)
 
 
-def _output_cap(call: Call, policy: Policy) -> int | None:
+def output_cap(call: Call, policy: Policy) -> int | None:
     """The policy's limit for a call that generates and names none itself."""
     generates = call.dialect in dialects.TRANSLATED
     return policy.limits.max_output_tokens if generates and call.sketch.max_output_tokens is None else None
@@ -199,34 +211,20 @@ def _output_cap(call: Call, policy: Policy) -> int | None:
 def _ask(
     call: Call, prompt_tokens: int, cached: Mapping[str, int], session: str, traffic: Traffic, *, learnt: bool
 ) -> Ask:
-    sketch, gap_s = call.sketch, None
+    sketch, headers, gap_s = call.sketch, call.headers, None
     if learnt:
         place = place_of(call.tenant.team, call.tenant.key_id, call.run, call.client, sketch.model, session)
         gap_s = traffic.turns.gap_s(place, call.at_us / 1e6, prompt_tokens)
-    return Ask(
-        team=call.tenant.team,
-        project=call.tenant.project or "",
-        model=sketch.model,
-        path=call.path,
-        headers=call.headers,
-        stream=sketch.stream,
-        tags=call.tags,
-        client=call.client,
-        has_tools=sketch.has_tools,
-        prompt_bytes=len(call.body),
-        prompt_tokens=prompt_tokens,
-        max_output_tokens=sketch.max_output_tokens,
-        wished_class=call.headers.get("x-tollway-class"),
-        wished_tier=sketch.service_tier,
-        deadline_ms=milliseconds(call.headers.get(DEADLINE)),
-        hour=call.at_us // _HOUR_US % 24,
-        cached=cached,
-        session=session,
-        draw=traffic.draw(),
-        in_run=call.run is not None,
-        gap_s=gap_s,
-        siblings=traffic.siblings(call.run),
-    )
+    ask = Ask(
+        team=call.tenant.team, project=call.tenant.project or "", model=sketch.model, path=call.path, headers=headers,
+        stream=sketch.stream, tags=call.tags, client=call.client, has_tools=sketch.has_tools, prompt_bytes=len(call.body),
+        prompt_tokens=prompt_tokens, cached=cached, session=session, hour=call.at_us // _HOUR_US % 24, draw=traffic.draw(),
+    )  # fmt: skip
+    return replace(  # in two steps: a call with more than fifteen names costs four times as much
+        ask, max_output_tokens=sketch.max_output_tokens, wished_class=headers.get("x-tollway-class"),
+        wished_tier=sketch.service_tier, deadline_ms=milliseconds(headers[DEADLINE]) if DEADLINE in headers else None,
+        in_run=call.run is not None, gap_s=gap_s, siblings=0 if call.run is None else traffic.siblings(call.run),
+    )  # fmt: skip
 
 
 def milliseconds(text: str | None) -> float | None:
@@ -264,21 +262,24 @@ def _nobody(
 
 def _lanes_seen(decision: Decision) -> tuple[dict[str, Any], ...]:
     """Every lane's figures as they stood, for `tollway why`."""
-    ranked = [
-        {
-            "lane": one.lane.key,
-            "expected_cost_usd": _cut(one.expected_cost_usd, 1e9),
-            "expected_wait_s": _cut(one.expected_wait_s, 1e4),
-            "sum_usd": _cut(one.score_usd, 1e9),
-            "miss_chance": _cut(one.miss_chance, 1e4),
-            "note": one.note or None,
-            **({"rent_usd": _cut(one.rent_usd, 1e9)} if one.rent_usd else {}),
-        }
-        for one in decision.ranked
-    ]
-    return (*ranked, *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused])
+    return (
+        *[_figures(one) for one in decision.ranked],
+        *[{"lane": no.lane.key, "refused": no.reason} for no in decision.refused],
+    )
 
 
-def _cut(figure: float, steps: float) -> float:
-    """To the nearest of so many steps to one; cheaper than `round`, for every lane of every call."""
-    return int(figure * steps + 0.5) / steps if 0.0 <= figure < _EXACT else round(figure, 9)
+def _figures(one: Ranked) -> dict[str, Any]:
+    """To a nano-dollar, a tenth of a millisecond and a hundredth of a per cent; cheaper than `round`, for every lane of every
+    call."""
+    cost, wait, score, chance, rent = one.expected_cost_usd, one.expected_wait_s, one.score_usd, one.miss_chance, one.rent_usd
+    if 0.0 <= cost < _EXACT and 0.0 <= wait < _EXACT and 0.0 <= score < _EXACT:
+        cost, wait, score = int(cost * 1e9 + 0.5) / 1e9, int(wait * 1e4 + 0.5) / 1e4, int(score * 1e9 + 0.5) / 1e9
+    else:
+        cost, wait, score = round(cost, 9), round(wait, 4), round(score, 9)
+    found = {
+        "lane": one.lane.key, "expected_cost_usd": cost, "expected_wait_s": wait, "sum_usd": score,
+        "miss_chance": round(chance, 4) if chance else 0.0, "note": one.note or None,
+    }  # fmt: skip
+    if rent:
+        found["rent_usd"] = round(rent, 9)
+    return found

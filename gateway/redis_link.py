@@ -228,6 +228,7 @@ class _Wire(asyncio.Protocol):
         return future
 
     def _flush(self) -> None:
+        """Nothing is written into a connection that has broken, which uvloop takes for a mistake; its end fails what waits."""
         if self._transport is not None and self._out and not self._transport.is_closing():
             self._transport.write(b"".join(self._out) if len(self._out) > 1 else self._out[0])
         self._out.clear()

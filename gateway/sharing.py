@@ -21,6 +21,7 @@ import msgspec
 
 from gateway.normalize.memory import Memory, Shared
 from gateway.planner import Planner
+from gateway.planner.bets import Added
 from gateway.prefix.index import PrefixIndex
 from gateway.redis_link import Away, Link, Refused
 
@@ -56,7 +57,7 @@ def topics(index: PrefixIndex, planner: Planner, memory: Memory) -> list[Topic]:
         Topic("held", planner.held, tuple[int, tuple[int, float]]),
         Topic("writing", planner.writing, tuple[int, int]),  # before what makes others plan otherwise
         Topic("reuse", planner.reuse, tuple[int, tuple[int, str, str, str, int, int]]),
-        Topic("bets", planner.bets, tuple[int, tuple[str, float, float, float, float]]),
+        Topic("bets", planner.bets, tuple[int, Added]),
         Topic("objects", planner.heads, tuple[int, tuple[str, int]]),
         Topic("arrivals", planner.arrivals, tuple[int, tuple[int, int, int, float]]),
         Topic("keys", planner.keys, tuple[bytes, bytes]),

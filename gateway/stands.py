@@ -118,7 +118,7 @@ def _for(gate: Gate, call: Call, tokens: int) -> Gate:
     if gate.kind == "tokens":
         return gate._replace(units=max(tokens, 1))
     if gate.kind == "same":
-        names = b"".join([part.block.name.to_bytes(8) for part in call.sketch.parts])
+        names = b"".join([part.block.named().to_bytes(8) for part in call.sketch.parts])
         return gate._replace(id=f"{gate.id}/{blake2b(names, digest_size=8).hexdigest()}")
     return gate
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace as with_fields
 
 from gateway import objects
 from gateway.backends.fleet import Target
-from gateway.backends.http import Fields, Stop
+from gateway.backends.http import Stop
 from gateway.backends.upstream import Broken, Unanswered, read
 from gateway.budgets import Hold
 from gateway.core import clock
@@ -186,7 +186,7 @@ class Storing(Background):
         headers = [(b"content-type", b"application/json"), (b"accept-encoding", b"identity"), (b"x-goog-api-key", key)]
         native = replace(target, base=target.base.removesuffix(_COMPATIBLE)).at(asked.path)
         body, stop = msgspec.json.encode(asked.body), Stop()
-        answer = await self._via.upstream.send(native, body, Fields.of(headers), stop, asked.method)
+        answer = await self._via.upstream.send(native, body, headers, stop, asked.method)
         try:
             return answer.status, await read(answer, stop)
         finally:

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from router_policies.filters import FIXED, LIVE
+import msgspec
+from msgspec.structs import replace
+
+from router_policies.filters import FIXED, LIVE, OF_LANE
 from router_policies.live import Forecast
 from router_policies.presets import OUTPUT_PRIOR
 from router_policies.rules import Klass, Policy
 from router_policies.scorers import expected_cost, filled, first_token_wait, miss_chance
 from router_policies.sensitivity import Learnt, Verdict, classify
-from router_policies.types import Ask, Decision, ForecastOf, Lane, Offer, Ranked, Refused, Terms
+from router_policies.types import Ask, Decision, Filter, ForecastOf, Lane, Offer, Ranked, Refused, Terms
 
 _WORST_USD = 1e9
 _REASON_CHARACTERS = 1_000
@@ -31,6 +34,7 @@ COLD, STALE = 3, 25  # answers seen, or not seen for each lane there is, that ma
 _COLD_SHARE = 5.0  # a lane that was hardly ever seen is tried this much more often than others of its name
 _OTHER_TIER = 2.0  # a lane of another name is tried up to this many times the best sum: its price says that it differs
 BOUND = 1.25  # calls in flight at a lane against the average of its like, above which its cache is no reason
+_OF_CALL = tuple(refuses for refuses in LIVE if refuses not in OF_LANE)
 _ROOM = 1.0  # and against its slots: nobody waits at a warm replica while its like have slots to spare
 
 
@@ -121,8 +125,8 @@ def _with_fallbacks(
     for model in models:
         if terms.policy.models.refusal(model) is not None:
             continue
-        more, _ = _rank(ask, lanes, terms._replace(model=model))
-        ranked += [one._replace(note=one.note or f"fallback to {model}") for one in more]
+        more, _ = _rank(ask, lanes, replace(terms, model=model))
+        ranked += [replace(one, note=one.note or f"fallback to {model}") for one in more]
     taken = {one.lane.key for one in ranked}
     return ranked, [no for no in refused if no.lane.key not in taken]
 
@@ -147,40 +151,78 @@ def _terms(policy: Policy, ask: Ask, klass: Klass, model: str, length: Forecast)
 
 def _rank(ask: Ask, lanes: Sequence[Lane], terms: Terms) -> tuple[list[Ranked], list[Refused]]:
     offers = _offers(terms)
-    fit: list[Row] = []
-    refused: list[Refused] = []
+    standing = offers.standing
+    if standing is None or standing.lanes is not lanes:
+        standing = _standing(ask, lanes, terms, offers)
+    ranked: list[Ranked] = []
+    places: list[int] = []
+    refused = standing.refused
     timed = terms.first_token_deadline_s is not None or terms.total_deadline_s is not None
-    for lane in lanes:
-        offer = offers.get(lane.key)
-        if offer is None or offer.models is not lane.models:
-            offer = offers[lane.key] = _offer(ask, lane, terms)
-        if offer.refused is not None:
-            if offer.refused.lane is not lane:  # a newer look at the same lane
-                offer = offers[lane.key] = offer._replace(refused=offer.refused._replace(lane=lane))
-            refused.append(offer.refused)  # type: ignore[arg-type]
-            continue
-        for refuses in LIVE:
+    for lane, offer, filters in standing.open:
+        for refuses in filters:
             no = refuses(ask, lane, terms)
             if no is not None:
-                refused.append(Refused(lane, no, refuses.__name__))
+                refused = [*refused, Refused(lane, no, refuses.__name__)]
                 break
         else:
-            one = _weigh(ask, lane, offer, terms, timed)
-            fit.append((one.miss_chance > terms.klass.epsilon, one.score_usd, offer.place, -lane.samples, lane.key, one))
-    if len(fit) > 1:
-        fit.sort()  # deadline first, then the sum, then preference, then who is best known, then the name
-        return _settled(ask, fit, terms, timed), refused
-    return [row[5] for row in fit], refused
+            ranked.append(_weigh(ask, lane, offer, terms, timed))
+            places.append(offer.place)
+    if refused is not standing.refused:
+        order = {lane.key: n for n, lane in enumerate(lanes)}
+        refused.sort(key=lambda no: order[no.lane.key])
+    if len(ranked) < 2:
+        return ranked, refused
+    epsilon = terms.klass.epsilon
+    fit = [
+        (one.miss_chance > epsilon, one.score_usd, place, -one.lane.samples, one.lane.key, one)
+        for one, place in zip(ranked, places, strict=True)
+    ]
+    fit.sort()  # deadline first, then the sum, then preference, then who is best known, then the name
+    return _settled(ask, fit, terms, timed), refused
 
 
-def _offers(terms: Terms) -> dict[str, Offer]:
+class _Standing(msgspec.Struct, frozen=True):
+    """How lanes stand with a policy, a class and a model, before a call is looked at."""
+
+    lanes: Sequence[Lane]
+    open: list[tuple[Lane, Offer, Sequence[Filter]]]
+    """Those that may serve, with the filters that are left to ask."""
+    refused: list[Refused]
+
+
+@dataclass(slots=True)
+class _Offers:
+    """What one policy, class and model make of each lane."""
+
+    by_lane: dict[str, Offer] = field(default_factory=dict)
+    standing: _Standing | None = None
+    """Of the lanes that were looked at last: many calls see the same look at them."""
+
+
+def _offers(terms: Terms) -> _Offers:
     memo = terms.policy.offers
     key = (id(terms.klass), terms.model)
-    found = memo.get(key)
+    found: _Offers | None = memo.get(key)
     if found is None:
         if len(memo) >= _MAX_OFFERS:
             memo.clear()
-        found = memo[key] = {}
+        found = memo[key] = _Offers()
+    return found
+
+
+def _standing(ask: Ask, lanes: Sequence[Lane], terms: Terms, offers: _Offers) -> _Standing:
+    known, found = offers.by_lane, _Standing(lanes, [], [])
+    for lane in lanes:
+        offer = known.get(lane.key)
+        if offer is None or offer.models is not lane.models:
+            offer = known[lane.key] = _offer(ask, lane, terms)
+        if offer.refused is not None:
+            found.refused.append(replace(offer.refused, lane=lane))
+        else:
+            clear = all([refuses(ask, lane, terms) is None for refuses in OF_LANE])
+            found.open.append((lane, offer, _OF_CALL if clear else LIVE))
+    if type(lanes) is tuple:  # nobody can change it while it is remembered
+        offers.standing = found
     return found
 
 
@@ -262,7 +304,7 @@ def _bounded(ranked: list[Ranked]) -> list[Ranked]:
     over = [one for one in ranked if one.lane.slots is not None and one.lane.in_flight >= max(bound, _ROOM * one.lane.slots)]
     free = [one for one in ranked if one not in over]
     note = "has more than its share of the calls"
-    return free + [one._replace(note=one.note or note) for one in over] if free and not free[0].note else ranked
+    return free + [replace(one, note=one.note or note) for one in over] if free and not free[0].note else ranked
 
 
 def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list[Ranked]:
@@ -282,7 +324,7 @@ def _explored(ask: Ask, ranked: list[Ranked], terms: Terms, timed: bool) -> list
         if timed and (cold or one.miss_chance > terms.klass.epsilon):
             continue
         said = f"tried because its figures are {'hardly known' if cold else 'stale'}"
-        return [one._replace(note=said), *(other for other in ranked if other is not one)]
+        return [replace(one, note=said), *(other for other in ranked if other is not one)]
     return ranked
 
 

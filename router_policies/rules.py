@@ -241,7 +241,7 @@ class Policy:
     backends: tuple[Glob, ...] = ()  # those allowed; empty: all
     explore: float = 0.05  # greatest share of calls that go to a lane whose figures are stale
     tests: tuple[PolicyTest, ...] = ()
-    offers: dict[tuple[int, str], dict[str, Any]] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """Memo of `policy.decide`: (id of the class, model) -> lane key -> Offer."""
+    offers: dict[tuple[int, str], Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Memo of `policy.decide`: (id of the class, model) -> what they make of each lane."""
     kinds: dict[tuple[Any, ...], Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Another: what an ask says beside its prompt -> what follows from that."""

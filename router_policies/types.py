@@ -54,7 +54,7 @@ class Rates(NamedTuple):
     output: int | None = None
 
 
-class Served(NamedTuple):
+class Served(msgspec.Struct, frozen=True, gc=False):
     """A model as one lane serves it."""
 
     upstream: str  # the name the backend knows it by
@@ -87,7 +87,7 @@ class Lane:
     unseen: int = 0  # answers of other lanes since this one's last
 
 
-class Refused(NamedTuple):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """A lane that may not serve, and why; `by` is the filter's name."""
 
     lane: Lane
@@ -95,7 +95,7 @@ class Refused(NamedTuple):
     by: str = ""
 
 
-class Offer(NamedTuple):
+class Offer(msgspec.Struct, frozen=True, gc=False):
     """A lane as one policy, class and model see it: stands until prices or the policy change. Money is dollars a token."""
 
     models: Mapping[str, Served]  # the lane's, when this was worked out
@@ -107,7 +107,7 @@ class Offer(NamedTuple):
     output_usd: float = 0.0
 
 
-class Terms(NamedTuple):
+class Terms(msgspec.Struct, frozen=True, gc=False):
     """On what terms a lane is weighed for one ask; worked out once, read by every filter and scorer."""
 
     policy: Policy
@@ -120,7 +120,7 @@ class Terms(NamedTuple):
     total_deadline_s: float | None
 
 
-class Ranked(NamedTuple):
+class Ranked(msgspec.Struct, frozen=True, gc=False):
     """A lane that may serve, and its figures."""
 
     lane: Lane
@@ -138,7 +138,7 @@ class Ranked(NamedTuple):
         return self.lane.models[self.model].upstream
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """Every lane, ranked or refused; a lane that can serve a fallback model too is ranked once for each model.
 
     `ranked` is the order of failover; empty means that nobody can serve.

@@ -77,6 +77,11 @@ def key_id(presented: str) -> str | None:
     return match[1]
 
 
+def mark_of(presented: str | None) -> bytes:
+    """A plain digest, by which a key that was found right is known again."""
+    return hashlib.sha256((presented or "").encode("utf-8", "replace")).digest()
+
+
 def _check(body: str) -> str:
     return f"{zlib.crc32(body.encode('ascii')) & 0xFFFFFF:06x}"
 
@@ -147,10 +152,11 @@ class KeyRing:
     def digest(self, key: str) -> str:
         return digest(key, self._pepper)
 
-    def tenant(self, presented: str | None, now_us: int, origin: Origin) -> Tenant:
-        """Who a key belongs to. Raises `Unauthorized`, the same for every wrong key, saying more only of an expired one or one
-        that is shown from a wrong place; and `Overloaded` where it cannot be known whether the key still holds."""
-        mark = hashlib.sha256((presented or "").encode("utf-8", "replace")).digest()
+    def tenant(self, presented: str | None, now_us: int, origin: Origin, mark: bytes | None = None) -> Tenant:
+        """Who a key belongs to; `mark`: its `mark_of`, where that is known. Raises `Unauthorized`, the same for every wrong
+        key, saying more only of an expired one or one that is shown from a wrong place; and `Overloaded` where it cannot be
+        known whether the key still holds."""
+        mark = mark or mark_of(presented)
         record = self._checked.get(mark)
         if record is None:
             known = key_id(presented) if presented else None

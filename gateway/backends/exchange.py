@@ -26,7 +26,8 @@ class Connection(asyncio.Protocol):
     """One socket; serves one exchange at a time and is its parser's delegate. Pieces of a body that came together are handed on
     together: the parser appends them to a list, without a step in Python."""
 
-    def __init__(self, give_back: Callable[[Connection], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[Connection], None]) -> None:
+        self.loop = loop
         self.idle_since = 0.0
         self.closed = False
         self.exchange: Exchange | None = None
@@ -55,7 +56,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def look_by(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+    def look_by(self, at_s: float) -> None:
         """Looks at the clock no later than that (loop time): one timer for all waits on this connection, which may go off early
         and is then set again."""
         if self._timer is not None:
@@ -63,7 +64,7 @@ class Connection(asyncio.Protocol):
                 return
             self._timer.cancel()
         self._looks_at_s = at_s
-        self._timer = loop.call_at(at_s, self._look_at_clock)
+        self._timer = self.loop.call_at(at_s, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
         self._timer = None
@@ -168,7 +169,12 @@ class Connection(asyncio.Protocol):
 class Exchange:
     """One request and its answer; `pump` hands each piece of its body on in the moment in which it comes."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> None:
+    __slots__ = (
+        "_buffered_bytes", "_chunks", "_connection", "_error", "_last_look", "_loop", "_paused", "_quiet_since_s",
+        "_stop", "_take", "_thrown", "_waiter", "finished", "headers", "read_timeout_s", "status", "until_close",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, request: Request) -> None:
         self.status = 0
         """0 until the headers are there."""
         self.headers: list[tuple[bytes, bytes]] = []
@@ -180,13 +186,14 @@ class Exchange:
         self._take: Take | None = None
         self._thrown: Exception | None = None
         """What `take` raised."""
-        self._loop = loop
+        self._loop = connection.loop
         self._connection = connection
         self._stop = request.stop
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._paused = False
-        self._finished = False
+        self.finished = False
+        """The answer has come whole."""
         self._error: httpx.TransportError | None = None
         self._waiter: asyncio.Future[None] | None = None
         request.stop.watch(self.abort)
@@ -222,7 +229,7 @@ class Exchange:
         self._wake()
 
     def done(self) -> None:
-        self._finished = True
+        self.finished = True
         if self._paused:  # the connection goes back to the pool: its socket must be read again
             self._paused = False
             self._connection.resume()
@@ -238,24 +245,23 @@ class Exchange:
 
     def abort(self) -> None:
         """Ends the exchange from outside; whoever waits gets `httpx.ReadError`."""
-        if not self._finished:
+        if not self.finished:
             self._connection.exchange = None
             self._connection.abort()
             self.fail(httpx.ReadError("stopped"))
 
-    async def head(self) -> None:
-        """Returns when status and headers are there."""
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self._next()
+    def next(self) -> asyncio.Future[None]:
+        """To be awaited until `status` is there. Raises transport errors."""
+        if self._error is not None:
+            raise self._error
+        return self._next()
 
     async def pump(self, take: Take) -> None:
         """Calls `take` with each piece until it gives False or the body ends. Raises what that raises, and transport errors."""
         while self._chunks:
             if not take(self._joined()):
                 return
-        if self._error is None and not self._finished:
+        if self._error is None and not self.finished:
             self._take = take
             try:
                 await self._next()
@@ -269,7 +275,7 @@ class Exchange:
 
     def whole(self) -> bytes | None:
         """The body, where all of it is there already and nothing of it was taken."""
-        return self._joined() if self._finished and self._chunks and self._error is None else None
+        return self._joined() if self.finished and self._chunks and self._error is None else None
 
     async def aclose(self) -> None:
         self.abort()
@@ -290,7 +296,7 @@ class Exchange:
         waiter = self._waiter = loop.create_future()
         self._quiet_since_s = now_s = loop.time()
         if self.read_timeout_s is not None:
-            self._connection.look_by(loop, now_s + self.read_timeout_s)
+            self._connection.look_by(now_s + self.read_timeout_s)
         return waiter
 
     def look_at_clock(self) -> None:
@@ -305,12 +311,13 @@ class Exchange:
         elif not self._last_look:
             left_s, self._last_look = LAST_LOOK_S, True
         if left_s > 0:
-            self._connection.look_by(self._loop, now_s + left_s)
+            self._connection.look_by(now_s + left_s)
             return
         self._connection.exchange = None
         self._connection.abort()
         self.fail(httpx.ReadTimeout("no bytes in time"))
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

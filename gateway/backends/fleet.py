@@ -129,7 +129,7 @@ class Fleet:
             self._snapshot = tuple(self._lane(target, now) for target in self.targets.values())
             self._snapshot_until = now + _SNAPSHOT_S
             self._by_dialect.clear()
-        elif any(probe.in_flight != self._snapshot[place].in_flight for place, probe in self._bounded):
+        elif self._bounded and any(probe.in_flight != self._snapshot[place].in_flight for place, probe in self._bounded):
             self._recount(now)
         return self._snapshot
 

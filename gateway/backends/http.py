@@ -64,20 +64,24 @@ class Address:
 
 
 class Fields(tuple[tuple[bytes, bytes], ...]):
-    """Header fields that are sent again and again; `lines` has them as they stand on the wire."""
+    """Header fields that are posted to one address again and again; `start` has them as they stand on the wire."""
 
-    lines: bytes
+    start: bytes
 
     @staticmethod
-    def of(pairs: RawHeaders) -> Fields:
+    def of(pairs: RawHeaders, address: Address) -> Fields:
         made = Fields(pairs)
-        made.lines = lines(pairs)
+        made.start = start(POST, address, pairs)
         return made
 
 
-def lines(pairs: RawHeaders) -> bytes:
-    """Header fields as they stand on the wire."""
-    return b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+POST = "POST"
+
+
+def start(method: str, address: Address, pairs: RawHeaders) -> bytes:
+    """A request as it stands on the wire, but for its framing and what follows that."""
+    fields = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b" % (method.encode("ascii"), address.path, address.host, fields)
 
 
 class Request(msgspec.Struct):
@@ -104,6 +108,11 @@ class Answer(Protocol):
 
     @property
     def headers(self) -> RawHeaders: ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to close."""
+        ...
 
     async def pump(self, take: Take) -> None:
         """The body to `take`, piece by piece in the moment in which it comes, until that gives False or the body ends."""
@@ -162,6 +171,7 @@ class _HttpxAnswer:
         self.status = answer.status_code
         self.headers: RawHeaders = [(name.lower(), value) for name, value in answer.headers.raw]
         self.read_timeout_s: float | None = None
+        self.finished = False
         self._answer = answer
         self._stop = stop
         self._body = answer.aiter_raw()

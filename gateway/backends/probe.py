@@ -41,6 +41,8 @@ class LaneProbe:
         )  # fmt: skip
         self.figures = LaneFigures(self.prior)
         self._breaker = Breaker()
+        self.admit: Callable[[float], bool] = self._breaker.admit
+        """Whether an attempt may begin: of a lane that fails, one call a second."""
         self._learns_at = 0.0
         self._cooled_at = self._cooled_until = 0.0
         self._refusals = 0
@@ -68,10 +70,6 @@ class LaneProbe:
     def rest_s(self, now: float) -> float:
         """How long until a call may go there; 0: now."""
         return max(self._cooled_until - now, self._breaker.wait_s(now), 0.0)
-
-    def admit(self, now: float) -> bool:
-        """Whether an attempt may begin: of a lane that fails, one call a second."""
-        return self._breaker.admit(now)
 
     def cooled_for_s(self, now: float) -> float:
         return max(self._cooled_until - now, 0.0)

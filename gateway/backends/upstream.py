@@ -149,11 +149,17 @@ class Body:
         return True
 
 
+def there(answer: Answer) -> bytes | None:
+    """The whole body, where it has come already, plain and within bounds; else None, and it is to be `read`."""
+    for name, _ in answer.headers:
+        if name == b"content-encoding":
+            return None
+    found = answer.whole()
+    return found if found is None or len(found) <= MAX_ANSWER_BYTES else None
+
+
 async def read(answer: Answer, stop: Stop) -> bytes:
     """The whole body, bounded."""
-    there = answer.whole() if not header(answer, b"content-encoding") else None
-    if there is not None and len(there) <= MAX_ANSWER_BYTES:
-        return there
     parts: list[bytes] = []
     size = 0
 
@@ -178,7 +184,8 @@ def going_on(target: Target, call: Call) -> Fields:
     """`outgoing` of a call, worked out once for each target and head."""
     known: tuple[Target, Fields] | None = call.sent.get(target.key)
     if known is None or known[0] is not target:
-        fields = Fields.of(outgoing(target, call.headers, same_dialect=call.dialect == target.dialect))
+        headers = outgoing(target, call.headers, same_dialect=call.dialect == target.dialect)
+        fields = Fields.of(headers, target.address)
         known = call.sent[target.key] = target, fields
     return known[1]
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from gateway.backends.exchange import LAST_LOOK_S, Connection, Exchange
-from gateway.backends.http import Fields, NoAnswer, Origin, Request, lines
+from gateway.backends.http import Fields, NoAnswer, Origin, Request, start
 
 _MAX_IDLE_PER_HOST = 256
 
@@ -30,18 +30,19 @@ class WireTransport:
         self._idle: dict[Origin, list[Connection]] = {}
 
     async def send(self, request: Request) -> Exchange:
-        loop = asyncio.get_running_loop()
         connection = self._idle_connection(request.address.origin)
         if connection is not None:
             try:
-                exchange = _begun(loop, connection, request)
-                await exchange.head()
+                exchange = _begun(connection, request)
+                while not exchange.status:
+                    await exchange.next()
                 return exchange
             except NoAnswer:
                 if request.stop.is_set:
                     raise
-        exchange = _begun(loop, await self._connect(loop, request), request)
-        await exchange.head()
+        exchange = _begun(await self._connect(request), request)
+        while not exchange.status:
+            await exchange.next()
         return exchange
 
     async def aclose(self) -> None:
@@ -60,7 +61,8 @@ class WireTransport:
             connection.abort()
         return None
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, request: Request) -> Connection:
+    async def _connect(self, request: Request) -> Connection:
+        loop = asyncio.get_running_loop()
         scheme, host, port = origin = request.address.origin
         idle = self._idle.setdefault(origin, [])
 
@@ -73,7 +75,7 @@ class WireTransport:
         try:
             async with _limit(loop, request.connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(give_back), host, port, ssl=self._tls() if scheme == "https" else None
+                    lambda: Connection(loop, give_back), host, port, ssl=self._tls() if scheme == "https" else None
                 )
         except TimeoutError as error:
             raise httpx.ConnectTimeout("the connection took too long") from error
@@ -101,20 +103,20 @@ async def _limit(loop: asyncio.AbstractEventLoop, seconds: float | None) -> Asyn
                 timer.cancel()
 
 
-def _begun(loop: asyncio.AbstractEventLoop, connection: Connection, request: Request) -> Exchange:
+def _begun(connection: Connection, request: Request) -> Exchange:
     if request.stop.is_set:
         connection.abort()
         raise httpx.ConnectError("stopped before anything was sent")
-    exchange = Exchange(loop, connection, request)
+    if connection.closed:  # by the other end, since it was made
+        raise httpx.ConnectError("the connection broke before anything was sent")
+    exchange = Exchange(connection, request)
     connection.start(exchange, _head(request), request.body)
     return exchange
 
 
 def _head(request: Request) -> bytes:
-    return b"%s %s HTTP/1.1\r\nhost: %s\r\n%s%s\r\n" % (
-        request.method.encode("ascii"),
-        request.address.path,
-        request.address.host,
-        request.headers.lines if type(request.headers) is Fields else lines(request.headers),
-        b"content-length: %d\r\n" % len(request.body) if request.body or request.method not in ("GET", "HEAD") else b"",
-    )
+    headers = request.headers
+    begin = headers.start if type(headers) is Fields else start(request.method, request.address, headers)
+    if not request.body and request.method in ("GET", "HEAD"):
+        return begin + b"\r\n"
+    return b"%bcontent-length: %d\r\n\r\n" % (begin, len(request.body))

@@ -29,6 +29,7 @@ from gateway.dialects import fitting
 from gateway.dialects.attached import attached
 from gateway.holds import Asked, Holds
 from gateway.metering import estimate
+from gateway.planning import output_cap
 from gateway.prefix.chain import Chain
 from gateway.services import Services
 from gateway.settings_file import QueueSettings
@@ -81,9 +82,9 @@ class Handover:
             if one.name not in taken:
                 continue
             try:
-                body = self._body(one, lane, target)
-                bookings.append((one.name, await self._booking(one, lane, target, body)))
-                calls.append((one.name, body))
+                booking = await self._booking(one, lane, target)
+                bookings.append((one.name, booking))
+                calls.append((one.name, booking.sent))
             except GatewayError as error:
                 await self._finished(one.line, None, error.status, dialects.render_error(one.call.dialect, error))
         if not calls:
@@ -106,9 +107,12 @@ class Handover:
     def _reserve_us(self, one: Ready) -> int:
         return int(reserve_s(one.batch.window_s, 0, self._pacing.pace) * 1e6)
 
-    def _body(self, one: Ready, lane: Lane, target: Target) -> bytes:
+    def _body(self, one: Ready, lane: Lane, target: Target, limit: int | None) -> bytes:
+        """`limit`: most output tokens, where the call names none itself."""
         model = one.resolved.model
         set_fields = {name: value for name, value in target.set_fields.items() if name != "service_tier"}
+        if limit is not None:
+            set_fields[dialects.limit_field(target.dialect, lane.models[model].upstream)] = limit
         left = dict.fromkeys(target.left_out(one.call.dialect, one.call.sketch.spans))
         body = dialects.request(
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
@@ -117,9 +121,12 @@ class Handover:
         body = fitting.accepted(body, one.call.dialect, target)
         return fitting.shorten(body, fitting.names_for(body, one.call.dialect, target))
 
-    async def _booking(self, one: Ready, lane: Lane, target: Target, body: bytes) -> Booking:
-        """Held and journalled as if it were sent by itself."""
-        model, call = one.resolved.model, one.call
+    async def _booking(self, one: Ready, lane: Lane, target: Target) -> Booking:
+        """Held and journalled as if it were sent by itself, with an output limit where team or budget set one."""
+        model, call, cap = one.resolved.model, one.call, output_cap(one.call, one.policy)
+        body = self._body(one, lane, target, cap)
+        if cap is not None:
+            call = replace(call, sketch=replace(call.sketch, max_output_tokens=cap))
         ranked = Ranked(lane, model, 0.0, 0.0, 0.0, 0.0)
         decision = Decision(
             klass=one.klass, model=model, ranked=(ranked,), refused=(), policy_version=one.policy.version,
@@ -127,7 +134,7 @@ class Handover:
         )  # fmt: skip
         held = attached(call.body, call.sketch.parts)
         plan = Plan(
-            call=replace(call, body=b""), decision=decision, changes=(), chain=Chain((), ()), lanes_seen=(),
+            call=replace(call, body=b""), decision=decision, changes=(), chain=Chain(), lanes_seen=(),
             prompt_tokens=estimate.usual_input(len(body), held), cached={},
         )  # fmt: skip
         booking = Booking(
@@ -137,8 +144,11 @@ class Handover:
         left_s = max(one.line.deadline_us / 1e6 - self._pacing.now_s(), 0.0)
         until = time.monotonic() + left_s
         asked = Asked(booking.id, call, ranked, target, len(body), held, deadline=until)
-        booking.hold = (await self._holds.take(one.policy, asked)).hold
-        await booking.open()
+        taken = await self._holds.take(one.policy, asked)
+        booking.hold = taken.hold
+        if taken.limit is not None:
+            booking.sent = self._body(one, lane, target, taken.limit)
+        booking.open()
         return booking
 
     async def look_after(self, now_s: float, open_: Mapping[str, Batch]) -> None:

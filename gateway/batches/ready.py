@@ -12,6 +12,7 @@ from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.errors import Unauthorized
 from gateway.core.ids import new_id
+from gateway.planning import permitted
 from gateway.services import Services
 from router_policies.globs import first_match
 from router_policies.policy import Resolved, resolve_model
@@ -56,7 +57,7 @@ def ready(via: Services, line: Line, batch: Batch) -> Ready:
         sketch=dialects.read(dialect, line.body, batch.team), body=line.body, path=batch.endpoint,
         headers={"x-tollway-class": wished}, at_us=at_us, **who,
     )  # fmt: skip
-    return Ready(line, batch, call, policy, policy.classes[wished if granted else policy.default_class])
+    return Ready(line, batch, permitted(call, policy), policy, policy.classes[wished if granted else policy.default_class])
 
 
 def live(fleet: Fleet, one: Ready) -> list[str]:

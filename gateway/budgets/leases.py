@@ -144,7 +144,7 @@ class Leases:
         use = self._uses.get(account.id)
         limit = use.leased if use is not None and self._clock() < use.until else 0
         rule = replace(account.rule, limit_nanos=limit, window="total")
-        return account._replace(rule=rule)
+        return structs.replace(account, rule=rule)
 
 
 def _turn(use: _Use, now: int) -> None:

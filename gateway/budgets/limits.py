@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 from urllib.parse import quote
 
+import msgspec
+
 from gateway.budgets.windows import Kind, zone
 
 Scope = str
@@ -76,7 +78,7 @@ class BudgetRule:
         return account(f"{payer.team}/{self.name}{owner}", self, payer, enforced=self.on_exhausted != "alert")
 
 
-class Account(NamedTuple):
+class Account(msgspec.Struct, frozen=True, array_like=True):
     """One budget of one owner."""
 
     id: str

@@ -100,17 +100,20 @@ class MemoryBudgets:
         if (live := self._live.get(attempt_id)) is not None:
             return live
         now = self._now_us()
-        slots = []
+        slots, books = [], []
         for account in accounts:
             book = self._book(account, now)
             self._room(account, book, amount_nanos)
             slots.append((account, book.start))
+            books.append(book)
         for gate in gates:
             self._pass(gate, steady)
         hold = Hold(attempt_id, amount_nanos, steady + ttl_us, tuple(slots), tuple(gates))
         for gate in gates:
             self._through(gate, steady)
-        self._put(hold, amount_nanos)
+        if self._keep(hold):
+            for book in books:
+                book.held += amount_nanos
         return hold
 
     async def extend(self, hold: Hold, amount_nanos: int, ttl_us: int) -> Hold:
@@ -127,7 +130,9 @@ class MemoryBudgets:
                 if book.start == start:  # a window that is over refuses nothing any more
                     self._room(account, book, more)
         raised = replace(hold, amount_nanos=total, expires_us=steady + ttl_us)
-        self._put(raised, more)
+        if self._keep(raised):
+            for account, start in raised.slots:
+                self._move(account.id, start, 0, more)
         return raised
 
     def post(self, hold: Hold, cost_nanos: int | None, tokens: int | None = None) -> bool:
@@ -287,15 +292,15 @@ class MemoryBudgets:
             book.before[start][0] += spent
             book.before[start][1] += held
 
-    def _put(self, hold: Hold, more: int) -> None:
+    def _keep(self, hold: Hold) -> bool:
+        """Remembers a hold until it is settled or its time is over; False: there is nothing to free."""
         if not hold.slots and not any([gate.kind == "concurrent" for gate in hold.gates]):
-            return  # nothing to free
+            return False
         self._live[hold.id] = hold
         heappush(self._expiry, (hold.expires_us, hold.id))
         if len(self._expiry) > 2 * len(self._live) + 1_024:  # those of settled holds
             self._expiry = sorted((live.expires_us, live.id) for live in self._live.values())
-        for account, start in hold.slots:
-            self._move(account.id, start, 0, more)
+        return True
 
     def _end(self, gates: Sequence[Gate]) -> None:
         """A call that passed these is over."""

@@ -10,7 +10,7 @@ import click
 
 from gateway.commands.backtest import backtest
 from gateway.commands.explain import explain
-from gateway.commands.remote import Remote, options, print_json
+from gateway.commands.remote import Remote, always_json, options, print_json
 from gateway.settings import DEFAULT, SettingsError, at_hand, served
 from router_policies.checks import check_folder, run_folder_tests
 from router_policies.files import BadFile, PolicySet, load_folder
@@ -98,6 +98,7 @@ def test(folder: Path, as_json: bool) -> None:
 
 
 @group.command()
+@always_json
 def schema() -> None:
     """JSON Schema of a team's policy file, for editors."""
     print_json(json_schema())
@@ -109,6 +110,7 @@ group.add_command(backtest)
 
 @group.command()
 @click.argument("run")
+@always_json
 @options
 def trace(remote: Remote, run: str) -> None:
     """The calls of RUN as a trace file, which `backtest OLD NEW --trace FILE` replays: tokens and times, no text."""

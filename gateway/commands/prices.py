@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from gateway.commands.remote import print_json, print_table
+from gateway.commands.remote import always_json, print_json, print_table
 from gateway.metering import listing, prices, seed
 from gateway.metering.rows import PriceFileError
 from gateway.settings import SettingsError, at_hand
@@ -121,6 +121,7 @@ def config_group() -> None:
 
 
 @config_group.command()
+@always_json
 def schema() -> None:
     """JSON Schema of tollway.yaml, for editors."""
     print_json(File.model_json_schema())

@@ -140,6 +140,18 @@ def _running(data: Path) -> str | None:
         return None
 
 
+def always_json(command: F) -> F:
+    """`--json` for a command that prints nothing else: who asks every command for it need not know."""
+
+    @click.option("--json", "as_json", is_flag=True, help="print JSON, as it does in any case")
+    def wrapped(as_json: bool, **rest: Any) -> Any:
+        return command(**rest)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", []) + wrapped.__click_params__  # type: ignore[attr-defined]
+    return wrapped  # type: ignore[return-value]
+
+
 def print_table(table: Table) -> None:
     """As wide as its figures need: a terminal that is narrower wraps lines, but no figure is ever cut."""
     table.box, table.pad_edge = SIMPLE_HEAD, False

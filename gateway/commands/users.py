@@ -77,11 +77,15 @@ def projects() -> None:
 @projects.command(name="add")
 @click.argument("team")
 @click.argument("name")
+@_JSON
 @options
-def add_project(remote: Remote, team: str, name: str) -> None:
+def add_project(remote: Remote, team: str, name: str, as_json: bool) -> None:
     """A project within a team, or one brought back."""
-    remote.ask("POST", "/tollway/admin/projects", json={"team": team, "name": name})
-    click.echo(f"project {name} of team {team}")
+    made = remote.ask("POST", "/tollway/admin/projects", json={"team": team, "name": name})
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(f"project {name} of team {team}")
 
 
 @projects.command(name="list")
@@ -102,11 +106,15 @@ def list_projects(remote: Remote, as_json: bool) -> None:
 @projects.command(name="archive")
 @click.argument("team")
 @click.argument("name")
+@_JSON
 @options
-def archive_project(remote: Remote, team: str, name: str) -> None:
+def archive_project(remote: Remote, team: str, name: str, as_json: bool) -> None:
     """Put a project away; its keys go on until they are revoked, and reports still show it."""
-    remote.ask("DELETE", f"/tollway/admin/projects/{team}/{name}")
-    click.echo(f"project {name} of team {team} is archived")
+    away = remote.ask("DELETE", f"/tollway/admin/projects/{team}/{name}")
+    if as_json:
+        print_json(away)
+    else:
+        click.echo(f"project {name} of team {team} is archived")
 
 
 @click.command()

@@ -1,9 +1,12 @@
 """The parts of a prompt: where each stands in the body, and what is known of its bytes wherever they stand."""
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
+
+_NAME_BYTES, _SPARE_BITS = 8, 4
 
 
 class Attached(NamedTuple):
@@ -29,7 +32,7 @@ class Block(msgspec.Struct, eq=False, gc=False):
 
     name: int
     """60 bits of SHA-256 of the bytes without the client's markers: as small as Python keeps a number, and wide enough for
-    millions."""
+    millions. 0: nobody has asked for it yet, see `named`."""
     size: int
     """Bytes."""
     bare: int
@@ -50,9 +53,22 @@ class Block(msgspec.Struct, eq=False, gc=False):
     """As tools, whether one names a server to call."""
     attached: Attached | None = None
     """As a message: see `dialects/attached.py`."""
+    unnamed: bytes = b""
+    """What the name will be made of."""
+
+    def named(self) -> int:
+        """The name, made if it is asked for the first time."""
+        if not self.name:
+            self.name, self.unnamed = name_of(self.unnamed), b""
+        return self.name
 
 
-class Part(NamedTuple):
+def name_of(bare: bytes) -> int:
+    """Of the bytes of a part without the client's markers."""
+    return int.from_bytes(sha256(bare).digest()[:_NAME_BYTES]) >> _SPARE_BITS
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
     """`field` is its top-level field, `item` its place in that field's list, -1 for the whole value."""
 
     start: int
@@ -60,6 +76,11 @@ class Part(NamedTuple):
     field: str
     item: int
     block: Block
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where it stands in the body."""
+        return self.start, self.end
 
     @property
     def path(self) -> str:

@@ -103,8 +103,8 @@ def read(dialect: str, body: bytes, domain: str = "") -> Sketch:
 
     Raises BadRequest: not JSON, too deep, a key twice, a field missing or of the wrong type (`param` names it).
     """
-    places, values, parts = prompt_parts.read(body, _ORDER[dialect], domain)
-    return DIALECTS[dialect].sketch(body, places, parts, facts.usual(values))
+    found = prompt_parts.read(body, _ORDER[dialect], domain)
+    return DIALECTS[dialect].sketch(body, found.places, found.parts, facts.usual(found.values))
 
 
 def request(

@@ -15,13 +15,13 @@ from hashlib import sha256
 import msgspec
 
 from gateway.core.errors import BadRequest
-from gateway.core.part import Block
+from gateway.core.part import Block, name_of
 from gateway.dialects import limits, splice
 from gateway.dialects.marking import MARKERS, marked, unmarked
 
 ENTRY_BYTES = 240
 MAX_BYTES = 8 * 1024 * 1024
-_KEY_BYTES, _SPARE_BITS = 8, 4
+_KEY_BYTES = 8
 _HEAD = ("role", "type")
 
 
@@ -30,12 +30,12 @@ class _Role(msgspec.Struct):
     type: str = ""
 
 
-class _Content(msgspec.Struct):
+class _Message(_Role):
     content: msgspec.Raw = msgspec.Raw()
 
 
 _role = msgspec.json.Decoder(_Role)
-_content = msgspec.json.Decoder(_Content)
+_message = msgspec.json.Decoder(_Message)
 
 
 def _strong(value: bytes) -> int:
@@ -102,22 +102,33 @@ def fresh(value: bytes) -> Block:
     return _named(value, marked(value))
 
 
+def passing(value: bytes) -> Block:
+    """The same of one that nobody remembers: it gets its name when it is asked for one."""
+    has_marks = marked(value)
+    bare = unmarked(value) if has_marks else value
+    return Block(0, len(value), len(bare), has_marks, unnamed=bare)
+
+
 def role_in(message: bytes) -> str:
     """The role of a message; a Responses item without one counts as the assistant's. "" where there is no telling."""
     try:
-        head = _role.decode(message)
+        return _role_of(_role.decode(message))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
-    return head.role or ("assistant" if head.type else "")
 
 
-def words_of(message: bytes) -> bytes | None:
-    """The text of a message whose content is plain words without escapes; None: look closely."""
+def role_and_words(message: bytes) -> tuple[str, bytes | None]:
+    """`role_in`, and the text of a message whose content is plain words without escapes; None: look closely."""
     try:
-        raw = bytes(_content.decode(message).content)
+        found = _message.decode(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return raw[1:-1] if raw.startswith(b'"') and b"\\" not in raw else None
+        return "", None
+    raw = bytes(found.content)
+    return _role_of(found), raw[1:-1] if raw.startswith(b'"') and b"\\" not in raw else None
+
+
+def _role_of(found: _Role) -> str:
+    return found.role or ("assistant" if found.type else "")
 
 
 def _opened(value: bytes, places: splice.Spans, outer: int) -> Block:
@@ -138,5 +149,4 @@ def _opened(value: bytes, places: splice.Spans, outer: int) -> Block:
 
 def _named(value: bytes, has_marks: bool) -> Block:
     bare = unmarked(value) if has_marks else value
-    name = int.from_bytes(sha256(bare).digest()[:_KEY_BYTES]) >> _SPARE_BITS
-    return Block(name, len(value), len(bare), has_marks)
+    return Block(name_of(bare), len(value), len(bare), has_marks)

@@ -15,6 +15,7 @@ from gateway.core.call import Sketch
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.outcome import Observed
 from gateway.core.part import Part
+from gateway.core.usage import TokenUsage
 from gateway.dialects import counts, errors, facts, openai_tap, openai_usage, splice, sse
 from gateway.dialects.openai_answer import Encoder as Encoder
 from gateway.dialects.openai_answer import decoder as decoder
@@ -122,23 +123,43 @@ class _Answer(msgspec.Struct, gc=False):
     error: None = None
 
 
-_usual = msgspec.json.Decoder(_Answer).decode
+class _Usual(_Answer, gc=False):
+    usage: openai_usage.Usual  # type: ignore[assignment]
+
+
+_answer, _usual = msgspec.json.Decoder(_Answer).decode, msgspec.json.Decoder(_Usual).decode
 
 
 def look(body: bytes) -> Observed:
     """What a whole answer says of itself. Raises Malformed."""
     try:
-        answer = _usual(body) if body.isascii() else None
+        found = _usual(body) if body.isascii() else None
     except msgspec.MsgspecError:
-        answer = None
-    if answer is None:
+        found = None
+    counted = None if found is None else openai_usage.usual(found.usage)
+    if found is None or counted is None or found.service_tier == "auto":
+        return _look_closer(body)
+    return _observed(found, counted, found.service_tier)
+
+
+def _look_closer(body: bytes) -> Observed:
+    """The same where the usage may be of any shape."""
+    try:
+        found = _answer(body) if body.isascii() else None
+    except msgspec.MsgspecError:
+        found = None
+    if found is None:
         return _look(body)
-    raw, choices = answer.usage, answer.choices
-    tier = answer.service_tier
-    if tier == "auto" or "service_tier" in raw:
-        tier = openai_tap.tier({"service_tier": tier}, raw)
+    tier = found.service_tier
+    if tier == "auto" or "service_tier" in found.usage:
+        tier = openai_tap.tier({"service_tier": tier}, found.usage)
+    return _observed(found, usage(found.usage), tier)
+
+
+def _observed(answer: _Answer | _Usual, counted: TokenUsage, tier: str | None) -> Observed:
+    choices = answer.choices
     return Observed(
-        usage=usage(raw), served_model=counts.name(answer.model), served_tier=counts.name(tier),
+        usage=counted, served_model=counts.name(answer.model), served_tier=counts.name(tier),
         finish_reason=openai_tap.FINISH.get(choices[0].finish_reason or "", "stop") if choices else None,
         response_id=counts.name(answer.id),
     )  # fmt: skip

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from gateway.core.usage import TokenUsage
 from gateway.dialects import counts
@@ -20,8 +22,9 @@ Raw = Mapping[str, Any]
 _TOOLS = {"web_search": "web_search_requests", "file_search": "file_search_calls"}
 _ITEMS = {"web_search_call": "web_search_items", "file_search_call": "file_search_items"}
 _MOST_FEE_USD = 1000
-_USUAL = {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
-_ODD = -1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Nought = Literal[0] | None
+"""A counter that would have a price of its own, or that we do not look at."""
 _PROMPT_PARTS = (("audio_tokens", "audio_in"), ("image_tokens", "image_in"))
 _COMPLETION_PARTS = (
     ("audio_tokens", "audio_out"),
@@ -31,33 +34,54 @@ _COMPLETION_PARTS = (
 )
 
 
+class _PromptDetails(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    cached_tokens: Count | None = None
+    audio_tokens: Nought = None
+    image_tokens: Nought = None
+    video_tokens: Nought = None
+    text_tokens: Nought = None
+    cache_write_tokens: Nought = None
+
+
+class _OutputDetails(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    reasoning_tokens: Count | None = None
+    audio_tokens: Nought = None
+    image_tokens: Nought = None
+    text_tokens: Nought = None
+    accepted_prediction_tokens: Nought = None
+    rejected_prediction_tokens: Nought = None
+
+
+class Usual(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The counts of an answer that has nothing odd about it, as they are decoded."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+
 def usage(raw: Raw) -> TokenUsage:
     return _usual(raw) or _any(raw)
 
 
 def _usual(raw: Raw) -> TokenUsage | None:
-    """The counts of an answer that has nothing odd about it, at a tenth of the cost of `_any`; None: look closely."""
-    prompt, output = raw.get("prompt_tokens"), raw.get("completion_tokens")
-    if type(prompt) is not int or type(output) is not int or raw.get("total_tokens") != prompt + output:
+    try:
+        return usual(msgspec.convert(raw, Usual))
+    except msgspec.ValidationError:
         return None
-    cached = _only(raw.get("prompt_tokens_details"), "cached_tokens", prompt)
-    reasoning = _only(raw.get("completion_tokens_details"), "reasoning_tokens", output)
-    sound = prompt >= 0 and output >= 0 and prompt + output <= MOST
-    if cached == _ODD or reasoning == _ODD or not (sound and raw.keys() <= _USUAL):
+
+
+def usual(counts: Usual) -> TokenUsage | None:
+    """At a tenth of the cost of `_any`; None: look closely."""
+    prompt, output = counts.prompt_tokens, counts.completion_tokens
+    of_prompt, of_output = counts.prompt_tokens_details, counts.completion_tokens_details
+    cached = None if of_prompt is None else of_prompt.cached_tokens
+    reasoning = None if of_output is None else of_output.reasoning_tokens
+    if counts.total_tokens != prompt + output or (cached or 0) > prompt or (reasoning or 0) > output:
         return None
     return TokenUsage(uncached=prompt - (cached or 0), cache_read=cached, output=output, reasoning=reasoning)
-
-
-def _only(details: object, name: str, most: int) -> int | None:
-    """The one counter of a details object, all others being nought or null; None where there is none, else `_ODD`."""
-    if details is None:
-        return None
-    if type(details) is not dict or any([count for key, count in details.items() if key != name]):
-        return _ODD
-    count = details.get(name)
-    if count is None:
-        return None
-    return count if type(count) is int and 0 <= count <= most else _ODD
 
 
 def _any(raw: Raw) -> TokenUsage:

@@ -5,10 +5,10 @@ field is a list of blocks or messages each is a part of its own; what has anothe
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import orjson
@@ -29,10 +29,7 @@ _VERY_LONG = 2 << 20
 """Beyond it a list's elements are counted before they are taken apart."""
 
 
-_part = partial(tuple.__new__, Part)
-
-
-class Read(NamedTuple):
+class Read(msgspec.Struct, frozen=True):
     """The places of a body's fields, its values as far as one pass shows them, and the parts of its prompt."""
 
     places: Spans
@@ -50,7 +47,7 @@ def read(body: bytes, order: Sequence[str], domain: str) -> Read:
         if not body.isascii():
             limits.check_text(body)
         limits.check_shape(body, 0)
-        return Read(found.places, found.values, _joined(order, _fields(body, found, order, _fresh)))
+        return Read(found.places, found.values, _joined(order, _fields(body, found, order, _passing)))
     if len(body) > _VERY_LONG:
         return _read(domain, body, order, Spread(splice.spans(body), {}, None), None)
     known = beginnings.KNOWN.find(domain, order, body)
@@ -77,7 +74,7 @@ def _read(domain: str, body: bytes, order: Sequence[str], found: Spread, known: 
 
 def parts(body: bytes, places: Spans, order: Sequence[str], domain: str) -> list[Part]:
     """`order`: the prompt's fields as they are rendered; what is absent or null is left out. Raises `BadRequest` as `read`."""
-    block = partial(blocks.KNOWN.block, domain) if len(body) > _SHORT else _fresh
+    block = partial(blocks.KNOWN.block, domain) if len(body) > _SHORT else _passing
     return _joined(order, _fields(body, Spread(places, {}, None), order, block))
 
 
@@ -88,10 +85,9 @@ def _fields(
     """The parts of each field of the prompt; `known` are those that stand before what was found."""
     fields = dict(known)
     for name in order:
-        place = found.places.get(name)
-        if place is None:
+        if name not in found.places:
             continue
-        start, end = place
+        start, end = found.places[name]
         if name in _LISTED and body.startswith(b"[", start):
             if end - start > _VERY_LONG:
                 limits.check_shape(body[start:end], 1)
@@ -101,10 +97,10 @@ def _fields(
                 listed = splice.elements(body, start, end)
             if len(before) + len(listed) > limits.MAX_ITEMS:
                 raise limits.too_many()
-            new = [_part((a, b, name, n, block(value, 2))) for n, (a, b, value) in enumerate(listed, len(before))]
+            new = [Part(a, b, name, n, block(value, 2)) for n, (a, b, value) in enumerate(listed, len(before))]
             fields[name] = [*before, *new] if before else new
         elif end - start > 4 or body[start:end] != b"null":
-            fields[name] = [_part((start, end, name, -1, block(body[start:end], 1)))]
+            fields[name] = [Part(start, end, name, -1, block(body[start:end], 1))]
     return fields
 
 
@@ -116,8 +112,8 @@ def _joined(order: Sequence[str], fields: Mapping[str, Sequence[Part]]) -> list[
     return found
 
 
-def _fresh(value: bytes, outer: int) -> Block:
-    return blocks.fresh(value)
+def _passing(value: bytes, outer: int) -> Block:
+    return blocks.passing(value)
 
 
 def opening(body: bytes, found: Sequence[Part]) -> tuple[int, int, bool]:
@@ -172,13 +168,20 @@ def _said(body: bytes, part: Part) -> bytes:
     block = part.block
     if block.said is None:
         if block.size > _LONG:
-            block.said = block.name.to_bytes(8)
+            block.said = block.named().to_bytes(8)
         else:
             value = body[part.start:part.end]
-            words = blocks.words_of(value)
-            texts = b"".join([text + b"\0" for text in _texts(value)]) if words is None else words + b"\0"
-            block.said = blake2b(texts, digest_size=16).digest()
+            _, words = blocks.role_and_words(value)
+            block.said = _told(_texts(value)) if words is None else _digest(words + b"\0")
     return block.said
+
+
+def _told(texts: Iterable[bytes]) -> bytes:
+    return _digest(b"".join([text + b"\0" for text in texts]))
+
+
+def _digest(said: bytes) -> bytes:
+    return blake2b(said, digest_size=16).digest()
 
 
 def _texts(value: bytes) -> Iterator[bytes]:
@@ -208,5 +211,7 @@ def role_of(body: bytes, part: Part) -> str:
     """The role of a message; a Responses item without one counts as the assistant's. "" where there is no telling."""
     block = part.block
     if block.role is None:
-        block.role = blocks.role_in(body[part.start:part.end])
+        block.role, words = blocks.role_and_words(body[part.start:part.end])
+        if words is not None and block.role == "user" and block.size <= _LONG:  # it opens a conversation, most likely
+            block.said = _digest(words + b"\0")
     return block.role

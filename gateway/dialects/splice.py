@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,6 +23,8 @@ Element = tuple[int, int, bytes]
 """Start, end and what stands there."""
 
 MAX_KEY_BYTES = 512
+_LONG_KEY = MAX_KEY_BYTES // 4
+"""Characters; a shorter one cannot have too many bytes."""
 _PIECE_BYTES = 64 * 1024
 _KEY = re.compile(rb'[\s,]*+"(?:[^"\\]++|\\.)*+"[\s:]*+', re.DOTALL)    # lax, for what it meets is valid JSON already
 _GAP = re.compile(rb"[\s,]*")
@@ -31,6 +33,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _SCALAR = re.compile(_KEY.pattern + rb'("(?:[^"\\]++|\\.)*+"|[^\s,\[\]{}"]+)', re.DOTALL)
 """A key and the scalar behind it."""
+_key, _scalar = _KEY.match, _SCALAR.match
 _spread = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | dict[str, msgspec.Raw] | str | int | float | bool | None])
 
 
@@ -58,7 +61,7 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
         raise InvalidJson(f"{where or 'The request body'} is not valid JSON: {_reason(error)}", param=where) from None
     except RecursionError:
         raise TooDeep(f"{where or 'The request body'} is nested too deeply.") from None
-    if max(map(len, raws), default=0) > MAX_KEY_BYTES // 4 and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
+    if max(map(len, raws), default=0) > _LONG_KEY and any(len(key.encode()) > MAX_KEY_BYTES for key in raws):
         raise TooMany(f"A key of the request has more than {MAX_KEY_BYTES} bytes.")
     start = body.index(b"{", start)
     places = _walk(body, start, raws, where)
@@ -67,7 +70,7 @@ def spans(body: bytes, start: int = 0, end: int | None = None, *, where: str | N
     return places
 
 
-class Spread(NamedTuple):
+class Spread(msgspec.Struct, frozen=True):
     """`spans` of a body, the elements of each list among its values, and the values: lists and objects of raw ones."""
 
     places: Spans
@@ -84,24 +87,26 @@ def spread(body: bytes) -> Spread | None:
         return None
     places: dict[str, Span] = {}
     lists: dict[str, list[Element]] = {}
-    position = body.index(b"{") + 1
+    position, long = body.index(b"{") + 1, len(body) > _PIECE_BYTES
     for key, value in found.items():
         kind = type(value)
-        if len(key) > MAX_KEY_BYTES // 4 or (kind is str and len(value) > _PIECE_BYTES):
+        if len(key) > _LONG_KEY:
             return None
-        inside = kind is list or kind is dict
-        member = (_KEY if inside else _SCALAR).match(body, position)
-        if member is None:
-            return None
-        if inside:
+        if kind is list or kind is dict:
+            member = _key(body, position)
+            if member is None:
+                return None
             begin = member.end()
             position = _end_of_list(body, begin, value, lists, key) if kind is list else _end_of_object(body, begin, value)
             if position < 0:
                 return None
             places[key] = (begin, position)
         else:
-            places[key] = member.span(1)
-            position = member.end()
+            member = None if long and kind is str and len(value) > _PIECE_BYTES else _scalar(body, position)
+            if member is None:
+                return None
+            places[key] = place = member.span(1)
+            position = place[1]
     return Spread(places, lists, found) if body[position:].strip() == b"}" else None
 
 
@@ -146,7 +151,8 @@ def elements(body: bytes, start: int, end: int) -> list[Element]:
 
 def _listed(body: bytes, start: int, raws: list[msgspec.Raw]) -> list[Element]:
     """The elements of the array that begins at `start`, up to the first that does not stand there."""
-    found, begin = list[Element](), start + 1
+    found: list[Element] = []  # `list[Element]()` would cost more than all the rest
+    begin = start + 1
     if not body.startswith(b"[", start):
         return found
     for raw in raws:

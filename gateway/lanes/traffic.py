@@ -29,15 +29,13 @@ class Traffic:
     def forecast(self, team: str, model: str, class_name: str) -> Forecast:
         return self.lengths.of(team, model, class_name)
 
-    def began(self, run: str | None) -> None:
-        if run is not None:
-            self._runs[run] += 1
+    def began(self, run: str) -> None:
+        self._runs[run] += 1
 
-    def ended(self, run: str | None) -> None:
-        if run is not None:
-            self._runs[run] -= 1
-            if self._runs[run] <= 0:
-                del self._runs[run]
+    def ended(self, run: str) -> None:
+        self._runs[run] -= 1
+        if self._runs[run] <= 0:
+            del self._runs[run]
 
     def siblings(self, run: str | None) -> int:
         """Other calls of this run under way; ask after `began`."""

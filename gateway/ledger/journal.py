@@ -102,9 +102,8 @@ class Journal:
         if self.spool.refusal is not None:
             raise JournalError(self.spool.refusal)
         data = frame(Opened(entry))
-        self._append(data)
+        self._append(data).pending.add(entry.id)
         self._opened[entry.id] = data
-        self._segments[-1].pending.add(entry.id)
 
     def progress(self, attempt_id: str, output_tokens: int) -> None:
         """PROG: every 256 tokens or every second of a stream."""
@@ -112,14 +111,14 @@ class Journal:
 
     async def settle(self, entry: Entry) -> None:
         """SETTLE: returns once the entry survives what `durability` says. Raises `JournalError`."""
-        data = frame(Settled(entry))
-        self._append(data)
-        self._opened.pop(entry.id, None)
+        data, id = frame(Settled(entry)), entry.id
+        segment = self._append(data)
+        self._opened.pop(id, None)
         self._settled += 1
-        self._unprojected[entry.id] = self._settled
-        self._segments[-1].pending.add(entry.id)
+        self._unprojected[id] = self._settled
+        segment.pending.add(id)
         if self._durability == "power":
-            await self._sync.wait(data, self._segments[-1])
+            await self._sync.wait(data, segment)
 
     # What start-up and the projector call.
 
@@ -212,11 +211,12 @@ class Journal:
             os.close(lock)
         self._wrecks.clear()
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> _Segment:
         segment = self._segments[-1]
         if segment.size + len(data) > segment.capacity:
             segment = self.roll(len(data))
         segment.write(data)
+        return segment
 
     def roll(self, room: int = 0) -> _Segment:
         """Start the next file, with room for a record of that many bytes. Raises `JournalError`, and nothing has changed."""

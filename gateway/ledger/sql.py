@@ -147,11 +147,12 @@ class Store:
 
 
 def _sqlite_settings(connection: Any, _: Any) -> None:
+    """`temp_store`: an INSERT of many rows keeps the pages as they were until it has succeeded, and wrote them to a file."""
     connection.create_function("step_back", 0, _step_back)
     connection.run_async(lambda driver: driver.set_progress_handler(_pause, _STEPS_AT_ONCE))
     cursor = connection.cursor()
     cursor.execute("SELECT step_back()")                    # runs in the thread that has the connection
-    for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -292,9 +293,11 @@ class SqlLedger:
         """False: the database is away. An entry that it refuses is set aside; the journal keeps it."""
         batch: Sequence[Entry] = list(islice(waiting, MOST_ROWS))
         if self.explained is not None:
-            batch = await self.explained(batch)
-            for n, entry in enumerate(batch):       # should the database be away, they are here to try again
-                waiting[n] = entry
+            told = await self.explained(batch)
+            if told is not batch:                   # should the database be away, they are here to try again
+                batch = told
+                for n, entry in enumerate(batch):
+                    waiting[n] = entry
         try:
             taken = await self._rows.insert(batch)
         except (SQLAlchemyError, OSError) as error:

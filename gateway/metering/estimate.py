@@ -10,6 +10,8 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.core.money import nanos_from_picos
 from gateway.core.part import NOTHING, Attached
 from gateway.metering.prices import Offer, PriceBook
@@ -106,6 +108,8 @@ def input_bound(offer: Offer, body_bytes: int, held: Attached = NOTHING, *, has_
 
 def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
     """About how many prompt tokens a request body means, at least 1."""
+    if held is NOTHING:
+        return max(body_bytes // _BYTES_PER_TOKEN, 1)
     return max(max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN + usual_beside(held), 1)
 
 
@@ -120,7 +124,7 @@ def _image_tokens(provider: str, model: str) -> int:
     return next(most for who, which, most in _IMAGE_TOKENS if fnmatchcase(provider, who) and fnmatchcase(model.lower(), which))
 
 
-class Reach(NamedTuple):
+class Reach(msgspec.Struct, frozen=True):
     """What a call may come to where it is sent: `input_tokens` at most, and `choices` answers (the request's `n`).
 
     `media`: it holds images or sound, which may have rates of their own.

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.core.outcome import Observed, Status, TokensFrom
@@ -18,7 +18,7 @@ PROVISIONAL = "output_provisional"
 """A dialect's flag: the output count is a placeholder from the start of a stream (Anthropic)."""
 
 
-class Metered(NamedTuple):
+class Metered(msgspec.Struct, frozen=True):
     """Tokens of an attempt, where they come from, and the share by which the estimated part may be wrong (0: none is).
 
     `tokens.flags` says what was estimated: `input_estimated`, `output_estimated`, and `usage_missing` for an answer that

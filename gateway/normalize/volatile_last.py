@@ -67,7 +67,7 @@ def _placed(memory: Memory, session: Session, view: View, text: str) -> list[Cha
     named, last = sha256(view.domain.encode("utf-8", "replace")), ""
     talk, edits = view.parts[view.talk.first :], []
     for part in talk:
-        named.update(part.block.name.to_bytes(8))
+        named.update(part.block.named().to_bytes(8))
         where = named.digest()[:16]
         known = session.placed.get(where)
         news = part is talk[-1] and text and text != (known or last)

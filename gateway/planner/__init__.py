@@ -32,7 +32,7 @@ from gateway.planner.held import Held, Seen, Writing, name_of
 from gateway.planner.keys import CacheKeys
 from gateway.planner.likely import hopeful, sure
 from gateway.planner.places import Page, Place, places
-from gateway.planner.reuse import DOUBTS, PRIORS, Came, Chance, ReuseBook, Whose
+from gateway.planner.reuse import DOUBTS, PRIORS, WARY, Came, Chance, ReuseBook, Whose
 from gateway.planner.terms import Terms
 from gateway.planner.values import SHARED, Asked, Asker, Backend, Planned, Sight, Stored, Warm
 
@@ -172,7 +172,7 @@ class Planner:
 
     def _stored(self, asked: Asked, own: Own, rates: Rates, base: Planned) -> Planned:
         """What is to be stored, and how it is asked for."""
-        rules = asked.rules
+        page, rules = asked.page, asked.rules
         if rules.mark is None and rules.lifetime_field is None:
             return self._together(asked, base)
         sight = self._sight(asked)
@@ -185,33 +185,30 @@ class Planner:
             may = laid.held < 0 or laid.held_long  # what stands behind something short-lived goes with it
             choice = terms.kept(for_lifetime(laid, segments, rates), self.bets) if may else terms.short
             return with_lifetime(laid, choice, terms.entered(base, choice))
-        base = alone = terms.entered(base)
-        short = next(iter(rules.lives.values()))
+        alone, elsewhere, short = base, 0, next(iter(rules.lives.values()))
         if rates.automatic_read is not None:
             pool = f"{base.pool}\0automatic"  # the automatic cache is one of its own
             saving = (1.0 - rates.automatic_read) * rates.input_usd
             alone = replace(base, pool=pool, stored=self._whole(asked, laid, short), saving_usd=saving)
-            if self._is_there(asked, laid, rates, alone) or (laid.held < 0 and (
+            elsewhere = self._readable(asked, self.held.deepest(pool, page.keys, asked.now_us))
+            alone = terms.entered(alone, by_habit=elsewhere == terms.read)
+            terms.with_marks(self.bets, self._readable(asked, sight.came.deepest) if sight.came.waited_s <= short else 0)
+            if laid.held < 0 and (
                 (sight.under_way and sight.came.waited_s <= short)
-                or any([self._is_coming(alone.pool, each.key, asked.now_us) for each in alone.stored])
-            )):  # fmt: skip
+                or any([self._is_coming(pool, each.key, asked.now_us) for each in alone.stored])
+            ):
                 return alone  # it is there, or about to be, and a prompt with marks does not read it
-        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long)
+        best = least(segments, laid.held, rates, laid.reach, held_long=laid.held_long, elsewhere=elsewhere)
         choice = terms.covered(best, self.bets, segments[-1].now.within[0], under_way=sight.under_way)
         if choice.last < 0 and rates.automatic_read is not None:
             return alone
         return self._marked(asked, laid, choice, rates, terms.entered(base, choice), sight)
 
-    def _is_there(self, asked: Asked, laid: Laid, rates: Rates, alone: Planned) -> bool:
-        """Whether the automatic cache has so much of it that reading there is worth more than what marks have stored."""
-        if rates.automatic_read is None:
-            return False
-        page, deepest = asked.page, self.held.deepest(alone.pool, asked.page.keys, asked.now_us)
-        first = laid.places[0]
-        if deepest < 0 or (first.kind in SHARED and deepest < first.part):
-            return False  # what conversations share is better marked, once for all of them, than read of the automatic cache
-        marked = laid.tokens[laid.held] if laid.held >= 0 else 0
-        return page.ends[deepest] / self._ratio(asked.backend) * (1 - rates.automatic_read) > marked * (1 - rates.read)
+    def _readable(self, asked: Asked, deepest: int) -> int:
+        """Tokens that are read where a cache has the prompt up to that part (-1: nothing), as the provider counts them."""
+        rules, end_bytes = asked.rules, asked.page.ends[deepest] if deepest >= 0 else 0
+        tokens = round(end_bytes / self._ratio(asked.backend)) // rules.step_tokens * rules.step_tokens
+        return tokens if tokens >= rules.minimum_tokens else 0
 
     def _terms(self, asked: Asked, laid: Laid, rates: Rates, sight: Sight) -> Terms:
         """What the call would cost without plans, by what the provider would have stored so far."""
@@ -219,16 +216,14 @@ class Planner:
         if has_a_habit(rules):
             read = self._would_read(asked, "habit", stored_by_habit(asked, laid, self._ratio(asked.backend)))
         habit = of_habit(rules, rates, laid.tokens[-1], read)
-        terms = Terms(asked, laid, rates, habit, sure(asked.page, laid, sight))
+        terms = Terms(asked, laid, rates, habit, read, sure(asked.page, laid, sight))
         if rules.lifetime_field:
             terms.tried(self.bets, self._would_read(asked, "long", self._whole(asked, laid, list(rules.lives.values())[-1])))
         return terms
 
     def _would_read(self, asked: Asked, name: str, stored: Sequence[Stored]) -> int:
         """Tokens."""
-        rules, found = asked.rules, would_read(self.held, f"{asked.backend.pool}\0{name}", asked, stored)
-        read = round(found / self._ratio(asked.backend)) // rules.step_tokens * rules.step_tokens
-        return read if read >= rules.minimum_tokens else 0
+        return self._readable(asked, would_read(self.held, f"{asked.backend.pool}\0{name}", asked, stored))
 
     def _is_coming(self, pool: str, key: int, now_us: int) -> bool:
         """Whether a call is writing it right now, of this process, or of another as far as is known."""
@@ -364,7 +359,8 @@ def _sizes(tokens: Sequence[int]) -> list[int]:
 def _whose(page: Page, asker: Asker, model: str, rules: CacheRules) -> Whose:
     """Where the provider stores nothing unasked, requests that say nothing for themselves are a client of their own."""
     doubtful = not has_a_habit(rules) and not hopeful(page)
-    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), DOUBTS if doubtful else PRIORS)
+    prior = DOUBTS if doubtful else WARY if rules.automatic_read else PRIORS
+    return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), prior)
 
 
 @lru_cache(4_096)

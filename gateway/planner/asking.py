@@ -144,13 +144,12 @@ def _worth_a_mark(laid: Laid, choice: Choice) -> list[int]:
 
 
 def _edit(page: Page, place: Place, mark: bytes) -> Edit | None:
-    start, end, name, _, _ = page.parts[place.part]
-    span = (start, end)
+    part = page.parts[place.part]
+    span = part.span
     if place.kind == "tools":
         return marks.on_last_tool(page.body, span, mark) if page.dialect == "anthropic_messages" else None
-    if name == "system":
-        whole = page.parts[place.part].item < 0
-        return marks.on_content(page.body, span, mark, page.dialect) if whole else marks.on_block(page.body, span, mark)
+    if part.field == "system":
+        return marks.on_content(page.body, span, mark, page.dialect) if part.item < 0 else marks.on_block(page.body, span, mark)
     value = marks.content(page.body, span)
     return None if value is None else marks.on_content(page.body, value, mark, page.dialect, place.block)
 

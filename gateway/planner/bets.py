@@ -3,8 +3,9 @@
 What a provider does unasked (store every prompt's end, or everything for a while) has a cost that can be told for each call.
 Where a plan departs from it, it pays at once for what may come back later (a write), or saves at once what may be missed later
 (a write left out). Such a bet is placed only while what it can lose is covered by `SHARE` of what the habit would have cost so
-far and by what earlier bets have won. So the loss is bounded whatever the chances were taken for; only an app's first write, of
-which nothing can be known, is free. All figures are in tokens at the uncached input price.
+far and by what earlier bets have won. So the loss is bounded whatever the chances were taken for; only first bets, when
+nothing can be known, are free: an advance on that share. Where the habit is a cache of its own, calls show without a bet what
+one would win or lose: that counts too. All figures are in tokens at the uncached input price.
 """
 from __future__ import annotations
 
@@ -22,12 +23,14 @@ SHARE = 0.005
 
 class Limit(NamedTuple):
     """Of an account: how many bets need no cover, and the share of what the habit would have cost that the others may lose;
-    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then."""
+    `share_learnt` is in force from `learnt_tokens` of that cost on, since chances are known by then. `free_share`: of that
+    cost, what one that needs no cover may lose."""
 
     free: int
     share: float = SHARE
     share_learnt: float = SHARE
     learnt_tokens: float = math.inf
+    free_share: float = math.inf
 
 
 @dataclass(slots=True)
@@ -37,7 +40,9 @@ class _Account:
     lost: float = 0.0
     """What plans have cost more than that; negative: they have won."""
     free: float = 0.0
-    """Of the loss, what free bets may have lost."""
+    """What may be lost by free bets before the share comes to as much: an advance on it."""
+    shown: float = 0.0
+    """What calls have shown that bets win."""
     placed: float = 0.0
     """How many free bets there were."""
     open: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)
@@ -49,11 +54,11 @@ class _Account:
 
     def room(self, limit: Limit) -> float:
         share = limit.share if self.spent < limit.learnt_tokens else limit.share_learnt
-        return share * self.spent + self.free - self.lost - self.risk
+        return max(share * self.spent, self.free) + self.shown - self.lost - self.risk
 
 
-Added = tuple[str, float, float, float, float]
-"""An account's name, and what is added to its figures: spent, lost, free, placed."""
+Added = tuple[str, float, float, float, float, float]
+"""An account's name, and what is added to its figures: spent, lost, free, placed, shown."""
 
 
 class Bets:
@@ -76,15 +81,23 @@ class Bets:
                 account.close(key)
 
     def covers(self, name: str, most_lost: float, limit: Limit, *, free: bool = True) -> bool:
-        """Whether a bet may be placed with which its call can lose so much; `free`: one that needs no cover will do."""
+        """Whether a bet may be placed with which its call can lose so much; `free`: one that needs no cover will do, unless
+        calls have shown that bets lose as much."""
         account = self._account(name)
-        lacking = max(most_lost, 0.0) - account.room(limit)
-        if lacking <= 0:
+        if max(most_lost, 0.0) <= account.room(limit):
             return True
-        if not free or account.placed >= limit.free:
+        if not free or account.placed >= limit.free or account.shown < -most_lost:
             return False
-        self._add(name, 0.0, 0.0, lacking, 1.0)
+        if most_lost / limit.free_share > account.spent:
+            return False
+        advance = most_lost + account.lost + account.risk - account.shown
+        self._add(name, free=max(advance - account.free, 0.0), placed=1.0)
         return True
+
+    def shown(self, name: str, won: float, most: float) -> None:
+        """What bets win on this call (negative: lose), placed or not; of all of it together up to `most` counts, either way."""
+        before = self._account(name).shown
+        self._add(name, shown=min(max(before + won, -most), most) - before)
 
     def open(self, name: str, key: int, most_lost: float, until_us: int) -> None:
         """A bet that is decided later: by this prefix coming again before that time, or not."""
@@ -98,7 +111,7 @@ class Bets:
 
     def enter(self, stake: Stake) -> None:
         """A call as it is planned."""
-        self._add(stake.name, stake.habit, stake.planned - stake.habit)
+        self._add(stake.name, spent=stake.habit, lost=stake.planned - stake.habit)
 
     def won(self, name: str) -> float:
         """What plans have cost less than the habit so far."""
@@ -106,20 +119,24 @@ class Bets:
 
     def settle(self, stake: Stake, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> None:
         """The same call as it was counted."""
-        habit = stake.habit * input_tokens / stake.tokens
-        lost = stake.counted(input_tokens, read_tokens, written) - habit
-        self._add(stake.name, habit - stake.habit, lost - (stake.planned - stake.habit))
+        counted = stake.counted(input_tokens, read_tokens, written)
+        habit = counted if stake.by_habit else stake.habit * input_tokens / stake.tokens
+        lost = counted - habit
+        self._add(stake.name, spent=habit - stake.habit, lost=lost - (stake.planned - stake.habit))
 
     def take(self, pairs: Iterable[tuple[int, Added]]) -> None:
         """What other processes have added."""
         for _, (name, *added) in pairs:
             self._put(name, added)
 
-    def _add(self, name: str, spent: float, lost: float, free: float = 0.0, placed: float = 0.0) -> None:
-        self._put(name, (spent, lost, free, placed))
+    def _add(
+        self, name: str, *, spent: float = 0.0, lost: float = 0.0, free: float = 0.0, placed: float = 0.0, shown: float = 0.0
+    ) -> None:
+        added = spent, lost, free, placed, shown
+        self._put(name, added)
         if self.fresh is not None:
             self._told += 1
-            self.fresh[self._told] = (name, spent, lost, free, placed)
+            self.fresh[self._told] = (name, *added)
 
     def _put(self, name: str, added: Sequence[float]) -> None:
         account = self._account(name)
@@ -127,6 +144,7 @@ class Bets:
         account.lost += added[1]
         account.free += added[2]
         account.placed += added[3]
+        account.shown += added[4]
 
     def _account(self, name: str) -> _Account:
         account = self._accounts.get(name)

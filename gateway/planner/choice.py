@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 
-CLEARLY = 0.97
-"""How much better than what the provider does by itself a plan has to be: chances are estimates, what it has may be lost."""
 DOUBT, DOUBT_OF_SHARED = 2.0, 1.25
 """What the price of a long write is weighed with: it costs most, and rests on the chances of which least is known. What many
 conversations share is surer than that one of them goes on."""
@@ -88,19 +86,22 @@ def to_go(part: Segment, rates: Rates) -> ToGo:
     return ToGo(bare, tuple(costs[: len(rates.writes)]), bare if rates.automatic_read is None else costs[-1])
 
 
-def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1, *, held_long: bool = False) -> Choice:
+def least(segments: Sequence[Segment], held: int, rates: Rates, least_last: int = -1, *, held_long: bool = False,
+          elsewhere: float = 0.0) -> Choice:
     """The cheapest plan. Segments up to `held` are in the cache already, `held_long`: for the long lifetime; a long mark
-    behind them keeps them as long as itself. A mark before `least_last` would not be stored, so what stands there can only be
-    read together with that segment."""
+    behind them keeps them as long as itself; `elsewhere`: tokens that the automatic cache has. A mark before `least_last` would
+    not be stored, so what stands there can only be read together with that segment."""
     if least_last > 0:
         together = segments[least_last]
         segments = [together._replace(tokens=each.tokens) for each in segments[:least_last]] + list(segments[least_last:])
     costs = [to_go(each, rates) for each in segments]
     sizes = [each.tokens for each in segments]
     best: Choice | None = None
-    if held < 0:
+    if held < 0 or rates.automatic_read is not None:
         unmarked = sum([size * cost.automatic for size, cost in zip(sizes, costs, strict=True)])
-        best = Choice(-1, -1, unmarked * (1.0 if rates.automatic_read is None else CLEARLY))
+        if rates.automatic_read is not None:
+            unmarked -= elsewhere * (1.0 - rates.automatic_read)
+        best = Choice(-1, -1, unmarked)
     done = sum(sizes[: held + 1]) * rates.read
     longer = _longer(segments[: held + 1], costs, rates) if held >= 0 and not held_long else 0.0
     for last in range(max(held, least_last, 0), len(segments)):

@@ -39,19 +39,16 @@ def whole(asked: Asked, laid: Laid, bytes_per_token: float, life_s: float) -> li
 
 
 def stored_by_habit(asked: Asked, laid: Laid, bytes_per_token: float) -> Sequence[Stored]:
-    """What the provider stores unasked. At Qwen what lies before its places, tools alone, is left out: it would hold back the
-    first marks of conversations, of which by far the most pay."""
+    """What the provider stores unasked."""
     life_s = next(iter(asked.rules.lives.values()))
-    if asked.rules.ends_are_marked:
-        return laid.stored(life_s)[-1:]
-    return laid.stored(life_s) if asked.rules.automatic_read else whole(asked, laid, bytes_per_token, life_s)
+    return laid.stored(life_s)[-1:] if asked.rules.ends_are_marked else whole(asked, laid, bytes_per_token, life_s)
 
 
 def would_read(held: Held, pool: str, asked: Asked, stored: Sequence[Stored]) -> int:
-    """Bytes of the prompt that a pool would have which is imagined only; `stored` is what this call would store there."""
-    page = asked.page
-    deepest = held.deepest(pool, page.keys, asked.now_us)
+    """Up to which part a pool would have the prompt (-1: nothing) which is imagined only; `stored` is what this call would
+    store there."""
+    deepest = held.deepest(pool, asked.page.keys, asked.now_us)
     if asked.first:
         for each in stored:
             held.store(pool, each.key, asked.now_us, each.life_s)
-    return page.ends[deepest] if deepest >= 0 else 0
+    return deepest

@@ -24,7 +24,7 @@ def agent(page: Page) -> bool:
     tools, choice = page.spans.get("tools"), page.spans.get("tool_choice")
     if tools is None or (choice is not None and b'"name"' in page.body[slice(*choice)]):
         return False
-    return _many(page) or _TOLD.search(page.body, *page.parts[-1][:2]) is not None
+    return _many(page) or _TOLD.search(page.body, *page.parts[-1].span) is not None
 
 
 def hopeful(page: Page) -> bool:
@@ -44,9 +44,10 @@ def sure(page: Page, laid: Laid, sight: Sight) -> int:
 
 def _many(page: Page) -> bool:
     """Whether it has more than one tool."""
-    for start, end, field, _, block in page.parts:
-        if field == "tools":
+    for part in page.parts:
+        if part.field == "tools":
+            block = part.block
             if block.inner is None:
-                block.inner = (len(blocks(page.body, (start, end))), 0)
+                block.inner = (len(blocks(page.body, part.span)), 0)
             return block.inner[0] > 1
     return False

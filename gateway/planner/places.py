@@ -57,7 +57,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     def beginning(self) -> bytes:
         """What a provider routes by: the first bytes of the prompt, which stay the same where later ones do not. A message's
         are those of its words, however they are wrapped."""
-        start, end = self.parts[0][:2]
+        start, end = self.parts[0].span
         if self.parts[0].field in _MESSAGES and (words := _WORDS.search(self.body, start, end)):
             start = words.end()
         return blake2b(self.body[start : min(end, start + _ROUTED_BYTES)], digest_size=16).digest()
@@ -118,7 +118,7 @@ def _after(page: Page, kind: str, part: int) -> Place:
 
 def _inside(page: Page, kind: str, part: int) -> list[Place]:
     """Before the last block of a message that has several."""
-    start, end = page.parts[part][:2]
+    start, end = page.parts[part].span
     blocks, cut = inner(page.body, page.parts[part])
     if blocks < 2:
         return []

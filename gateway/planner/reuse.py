@@ -13,19 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-EDGES_S = (10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
-"""Ends of the classes of waiting time; each lifetime of a cache is one of them."""
+EDGES_S = (10.0, 30.0, 60.0, 120.0, 200.0, 300.0, 600.0, 1800.0, 3600.0, 43_200.0)
+"""Ends of the classes of waiting time; each lifetime of a cache is one of them. Below the shortest they are narrow, so that of
+what waits it counts soon that it has not come."""
 _ENDLESS = len(EDGES_S)
-_SOON = (0.30, 0.60, 0.85, 0.90, 0.95, 0.97, 1.0)
+_SOON = (0.30, 0.46, 0.60, 0.72, 0.80, 0.85, 0.90, 0.95, 0.97, 1.0)
 _SURELY = {
     "tools": 0.8, "system": 0.8, "head": 0.8, "opening": 0.6, "turn": 0.85, "slow": 0.7, "before": 0.6, "before_turn": 0.85,
     "before_slow": 0.7, "again": 0.85, "often": 0.85,
 }  # fmt: skip
 """By kind (`places.py`): what a client's prefixes are taken for until it is known better."""
-_PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 4.0
+_PRIOR_WEIGHT, _CLIENT_WEIGHT = 2.0, 8.0
 _DOUBTFULLY = 0.05
-_SIZES = tuple(str(bits // 2) for bits in range(64))
-"""Classes of size, each four times the one before: what is long tends to come again more, or less, than what is short."""
+_SIZES = tuple(map(str, range(64)))
+"""Classes of size, each twice the one before: what is long tends to come again more, or less, than what is short."""
 _MOST_SEEN = 512.0
 """Older experience counts half each time this many outcomes are reached."""
 
@@ -60,6 +61,11 @@ PRIORS: Mapping[str, Chance] = {
 }
 DOUBTS: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_DOUBTFULLY * soon for soon in _SOON)))
 """A prior below every break-even: first it has to be seen that anything comes again."""
+
+
+_WARILY = 0.7
+WARY: Mapping[str, Chance] = dict.fromkeys(PRIORS, Chance(tuple(_WARILY * soon for soon in _SOON)))
+"""Where a cache works unasked: what a beginner thinks likely should not be worth leaving it for."""
 
 
 class Whose(NamedTuple):

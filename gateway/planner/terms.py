@@ -12,27 +12,33 @@ from gateway.planner.asking import Laid
 from gateway.planner.bets import Bets, Limit
 from gateway.planner.choice import Choice, Rates
 from gateway.planner.habit import has_a_habit
+from gateway.planner.likely import agent
 from gateway.planner.values import Asked, Planned, Stake
 
 _AUTOMATIC, _LEFT_OUT = Limit(free=1), Limit(free=0)
 """Of writes beside an automatic cache; and of writes left out: OpenAI's habit is a good start."""
-_UNSTORED = Limit(free=3, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
+_MOST_PROMPTS = 8.0
+"""So many times its prompt's tokens may count for or against a client what marks would have won or lost."""
+_UNSTORED = Limit(free=2, share=0.008, share_learnt=0.05, learnt_tokens=1e6)
 """Where nothing is stored unasked: a write risks a quarter to win nine tenths. Free are only those of which the request itself
-says that it comes again."""
-_KEPT, _KEPT_TRIED = Limit(free=0, share=0.008), Limit(free=0, share=0.1)
+says that it comes again: an agent's by what it is, and one of what is only long."""
+_LONG = _UNSTORED._replace(free=1)
+_KEPT = Limit(free=1, share=0.008, free_share=0.1)
+_KEPT_TRIED = _KEPT._replace(share=0.05)
 """Of long lifetimes where everything is stored anyway: before and after they would have paid for all calls so far."""
 _WRONG = 3.0
 """So many times as often as it is thought may come again what was left out."""
 
 
 class Terms(NamedTuple):
-    """One attempt with a client's account. `habit`: what it would cost without plans; `sure`: the last place up to which there
-    is reason to think that it comes again, -1: none."""
+    """One attempt with a client's account. `habit`: what it would cost without plans, of which `read` tokens would be read;
+    `sure`: the last place up to which there is reason to think that it comes again, -1: none."""
 
     asked: Asked
     laid: Laid
     rates: Rates
     habit: float
+    read: int
     sure: int
 
     @property
@@ -44,7 +50,7 @@ class Terms(NamedTuple):
         """The choice, or as much of it as its account covers. `again`: the chance that the end comes again in time."""
         laid, rules, account = self.laid, self.asked.rules, self.asked.whose.client
         automatic, now_us = rules.automatic_read, self.asked.now_us
-        if not self.limited or (under_way and automatic):
+        if not self.limited or (automatic and (under_way or best.last < 0)):
             return best  # what was begun with marks is not in the automatic cache
         if not has_a_habit(rules):
             return self._affordable(best, bets)
@@ -64,12 +70,14 @@ class Terms(NamedTuple):
 
     def _affordable(self, best: Choice, bets: Bets) -> Choice:
         """As much of it as is covered, the beginning first: what stands there is the likeliest to come again."""
-        account, held = self.asked.whose.client, self.laid.held
-        for choice in (best, *[Choice(last, -1, 0.0) for last in range(best.last, held, -1)]):
+        account, before = self.asked.whose.client, max(self.laid.held, self.laid.reach - 1)  # what ends there is not written
+        for choice in (best, *[Choice(last, -1, 0.0) for last in range(best.last, before, -1)]):
             if bets.covers(account, self._cost(choice) - self.habit, _UNSTORED, free=False):
                 return choice
         choice = replace(best, last=min(best.last, self.sure), last_long=min(best.last_long, self.sure))
-        if choice.last > held and bets.covers(account, self._cost(choice) - self.habit, _UNSTORED):
+        most_lost = self._cost(choice) - self.habit  # what a call reads may pay for what it writes, whatever was lost before
+        limit = _UNSTORED if agent(self.laid.page) else _LONG
+        if choice.last > before and (most_lost <= 0 or bets.covers(account, most_lost, limit)):
             return choice
         return Choice(-1, -1, 0.0)
 
@@ -85,6 +93,13 @@ class Terms(NamedTuple):
         covered = not self.limited or bets.covers(account, self._cost(best) - self.habit, limit)
         return best if covered else self.short
 
+    def with_marks(self, bets: Bets, known: int) -> None:
+        """Notes what marks are worth beside the habit, whatever is chosen: they read `known` tokens, and write the rest."""
+        if self.limited and self.asked.first:
+            total = self.laid.tokens[-1]
+            marked = known * self.rates.read + (total - known) * self.rates.writes[0]
+            bets.shown(self.asked.whose.client, self.habit - marked, _MOST_PROMPTS * total)
+
     def tried(self, bets: Bets, read: int) -> None:
         """Enters in an account of its own what the call would cost if all calls had asked for the long lifetime; `read`: what
         it would find then, tokens. So it is known whether that pays before it is paid for."""
@@ -92,15 +107,17 @@ class Terms(NamedTuple):
             cost = read * self.rates.read + (self.laid.tokens[-1] - read) * self.rates.writes[-1]
             bets.enter(Stake(_tried(self.asked.whose.client), self.laid.tokens[-1], self.habit, cost, self.rates.read, {}))
 
-    def entered(self, base: Planned, choice: Choice | None = None) -> Planned:
-        """With the entry for the account; None: as the provider does it. Later attempts are not counted again."""
+    def entered(self, base: Planned, choice: Choice | None = None, *, by_habit: bool = False) -> Planned:
+        """With the entry for the account; None: as the provider does it, `by_habit` with all that it would have. Later attempts
+        are not counted again."""
         if not self.limited or not self.asked.first:
             return base
         rates = self.rates
         read = rates.automatic_read if choice is None and rates.automatic_read is not None else rates.read
         cost = self.habit if choice is None else self._cost(choice)
         writes = dict(zip(self.asked.rules.lives, rates.writes, strict=False))
-        return replace(base, stake=Stake(self.asked.whose.client, self.laid.tokens[-1], self.habit, cost, read, writes))
+        account, tokens = self.asked.whose.client, self.laid.tokens[-1]
+        return replace(base, stake=Stake(account, tokens, self.habit, cost, read, writes, by_habit))
 
     def _cost(self, choice: Choice) -> float:
         """Of this call, so planned."""

@@ -103,6 +103,8 @@ class Stake(NamedTuple):
     planned: float
     read: float
     writes: Mapping[str, float]
+    by_habit: bool = False
+    """Nothing is planned, and the provider has what it would have without plans: what is counted is what the habit costs."""
 
     def counted(self, input_tokens: int, read_tokens: int, written: Mapping[str, int]) -> float:
         """What the call has cost."""

@@ -20,33 +20,64 @@ _LONG_PARTS, _MOST_RUNS = 8, 1_024
 """Shorter chains are made anew each time; the conversations that are remembered."""
 
 
-class Chain(msgspec.Struct, frozen=True):
-    """`keys[k]` names the prompt up to and including part k, `ends[k]` is its length in bytes.
+class Links(NamedTuple):
+    """`keys[k]` names the prompt up to and including part k, `ends[k]` is its length in bytes; whether markers of the client's
+    stand in it.
 
     A key is 60 bits of a digest: as small as Python keeps a number, and wide enough for an index of millions, where a clash
-    makes one wrong forecast. `session` names the conversation, in all of its turns.
+    makes one wrong forecast.
     """
 
     keys: tuple[int, ...]
     ends: tuple[int, ...]
-    session: str = ""
+    marked: bool
+
+
+_NONE = Links((), (), False)
+
+
+class Chain(msgspec.Struct, eq=False):
+    """Its links are made when they are first asked for, which of most short prompts nobody does."""
+
     parts: Sequence[Part] = ()
     """Where the parts stand in the body that the chain was made of."""
-    marked: bool = False
-    """Whether markers of the client's stand in them."""
+    session: str = ""
+    """Names the conversation, in all of its turns."""
+    root: tuple[str, str] = ("", "")
+    """Domain and model."""
+    made: Links | None = _NONE
+
+    @property
+    def links(self) -> Links:
+        made = self.made
+        if made is None:
+            keys, ends, _, marked = _links(_root(*self.root).copy(), [part.block for part in self.parts], 0)
+            made = self.made = Links(tuple(keys), tuple(ends), marked)
+        return made
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        return self.links.keys
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return self.links.ends
+
+    @property
+    def marked(self) -> bool:
+        return self.links.marked
 
     @property
     def names(self) -> tuple[int, ...]:
         """Of the parts, wherever they stand."""
-        return tuple([part.block.name for part in self.parts])
+        return tuple([part.block.name or part.block.named() for part in self.parts])
 
 
 def chain(domain: str, model: str, parts: Sequence[Part], session: bytes = b"") -> Chain:
     """O(parts) hashes at a conversation's first turn, then one for each new part: their bytes have names already."""
+    if not session or len(parts) < _LONG_PARTS:
+        return Chain(parts, session.hex(), (domain, model), None)
     blocks = [part.block for part in parts]
-    if not session or len(blocks) < _LONG_PARTS:
-        keys, ends, _, marked = _links(_root(domain, model).copy(), blocks, 0)
-        return Chain(tuple(keys), tuple(ends), session.hex(), parts, marked)
     conversation = domain, model, session
     known = _runs.pop(conversation, None)
     if known is None or blocks[: len(known.blocks)] != known.blocks:
@@ -57,7 +88,7 @@ def chain(domain: str, model: str, parts: Sequence[Part], session: bytes = b"") 
         del _runs[next(iter(_runs))]
     _runs[conversation] = known
     run = known.to(blocks)
-    return Chain(tuple(run.keys), tuple(run.ends), session.hex(), parts, run.marked)
+    return Chain(parts, session.hex(), (domain, model), Links(tuple(run.keys), tuple(run.ends), run.marked))
 
 
 class _Run(NamedTuple):
@@ -83,7 +114,7 @@ def _links(running: Any, blocks: Sequence[Block], total: int) -> tuple[list[int]
     ends: list[int] = []
     marked = False
     for block in blocks:
-        update(block.name.to_bytes(_KEY_BYTES))
+        update((block.name or block.named()).to_bytes(_KEY_BYTES))
         keys.append(number(digest()) >> _SPARE_BITS)
         total += block.bare
         ends.append(total)

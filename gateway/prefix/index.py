@@ -232,7 +232,7 @@ def _marks(root: int, chain: Chain, depth: int, body: bytes, step: int = _MARK_B
     """(bytes, key) of each beginning of a part, one every few words; the same keys whatever multiple of these the step is."""
     if depth >= len(chain.parts):
         return
-    start, end = chain.parts[depth][:2]
+    start, end = chain.parts[depth].span
     running = blake2b(digest_size=8, key=((chain.keys[depth - 1] if depth else 0) ^ root).to_bytes(8))
     for at in range(start + step, min(end, start + _MARKED_BYTES), step):
         running.update(body[at - step : at])

@@ -24,6 +24,7 @@ WORDS = {
 }  # fmt: skip
 """What bills say for a class, lower case, beside the class's own name."""
 _CENT = NANOS_PER_USD // 100
+_MOST_DIGITS = 12
 
 
 class BadFile(ValueError):
@@ -54,8 +55,12 @@ def kind_of(word: str) -> str:
 
 
 def nanos_of(amount: Any, per_usd: int = 1) -> int:
-    """A bill's amount, whole nano-dollars, rounded to the nearest; `per_usd`: 100 where it is in cents."""
-    return int((Decimal(str(amount)) * NANOS_PER_USD / per_usd).to_integral_value())
+    """A bill's amount, whole nano-dollars, rounded to the nearest; `per_usd`: 100 where it is in cents. Raises `ValueError` for
+    what no line of a bill can be."""
+    exact = Decimal(str(amount))
+    if not exact.is_finite() or exact.adjusted() > _MOST_DIGITS:
+        raise ValueError(f"the amount {str(amount)[:40]!r} is none")
+    return int((exact * NANOS_PER_USD / per_usd).to_integral_value())
 
 
 def unit_of(amounts: Iterable[Any], per_usd: int = 1) -> int:

@@ -39,7 +39,7 @@ def _line(row: Mapping[str, str], have: list[str]) -> Line:
     word = row["class"]
     if kind_of(word) == "other" and word.lower() != "other":
         raise ValueError(f"class {word!r} is none of {', '.join((*CLASSES, *WORDS))}")
-    labels: dict[str, Any] = {"day": date.fromisoformat(row["day"]).isoformat(), "model": row["model"], "kind": kind_of(word)}
+    labels: dict[str, Any] = {"day": _day(row["day"]), "model": row["model"], "kind": kind_of(word)}
     if "tier" in have:
         labels["tier"] = tier_name("", row["tier"])
     if "region" in have:
@@ -60,6 +60,16 @@ def _whole(text: str) -> int:
 
 def _amount(text: str) -> Decimal:
     try:
-        return Decimal(text)
+        amount = Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"cost_usd {text!r} is no number; write 12.50") from None
+        amount = Decimal("NaN")
+    if not amount.is_finite():
+        raise ValueError(f"cost_usd {text!r} is no number; write 12.50")
+    return amount
+
+
+def _day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError(f"day {text!r} is none; write 2026-11-30") from None

@@ -63,8 +63,12 @@ class DoorProtocol(HttpToolsProtocol):
             return False
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
-        turn = self.cycle = self._turn = Turn(self, front, known.path, keep_alive=known.keep_alive)
-        turn.head_known(known.head, size)
+        turn = self.cycle = self._turn = Turn(self, front, known.visit.path, keep_alive=known.keep_alive)
+        turn.head_known(known.visit, size)
+        if len(data) - start == size:
+            turn.take(data[start:])
+            turn.whole()
+            return True
         self._awaited_bytes = size
         if len(data) > start:
             self._more(data[start:])

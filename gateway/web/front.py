@@ -18,7 +18,6 @@ from math import ceil
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import msgspec
 import zstandard
 
 from gateway import dialects
@@ -42,7 +41,7 @@ from gateway.core.ids import new_id
 from gateway.metrics import Metrics
 from gateway.relay import AsgiClient, Client, ClientGone, Receive, Send
 from gateway.web import heads
-from gateway.web.heads import Head
+from gateway.web.heads import Head, Visit
 
 Serve = Callable[[Call, Client], Awaitable[None]]
 Pass = Callable[[Call, str, str, Client], Awaitable[None]]
@@ -54,20 +53,6 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
 _log = logging.getLogger("tollway.front")
-
-
-class Visit(msgspec.Struct, frozen=True):
-    """A request whose head has been read and whose caller is known."""
-
-    dialect: str
-    path: str
-    head: Head
-    tenant: Tenant
-    at_us: int
-    came_s: float
-    """The same on the clock that never jumps."""
-    body_bytes: int | None
-    """As the head declares it; None where it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +89,8 @@ class Front:
         self._metrics = metrics
         self.max_body_bytes = max_body_bytes
         self.draining = False
+        self.may_enter: Callable[[], bool] = servers.admission.may_enter
+        """Whether a call may begin at once; it has its place then, which `serve` gives back."""
 
     def enter(self, path: str, method: str, raw_headers: Iterable[tuple[bytes, bytes]], peer: str) -> Visit:
         """Reads a head, before any of the body is; `peer` is the address at the other end. Raises `GatewayError`."""
@@ -114,7 +101,8 @@ class Front:
         if method != "POST":
             raise MethodNotAllowed.of(f"{path} takes POST", "POST")
         length = headers.get("content-length", "")
-        visit = self.enter_again(path, head, _whole(length), peer)
+        origin = Origin(peer, head.forwarded)
+        visit = self._entered(dialect_of(path), path, head, origin, _whole(length))
         self._keys.origins.seen(peer, headers)
         kind = headers.get("content-type", "application/json")
         if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
@@ -123,15 +111,14 @@ class Front:
             raise too_large(self.max_body_bytes)
         return visit
 
-    def enter_again(self, path: str, head: Head, body_bytes: int | None, peer: str) -> Visit:
+    def enter_again(self, known: Visit, body_bytes: int) -> Visit:
         """The same for a head that has been let in before; its body is not too long. Raises `GatewayError`."""
-        at_us = clock.now_us()
-        tenant = self._keys.tenant(head.key, at_us, Origin(peer, head.forwarded))
-        return Visit(dialect_of(path), path, head, tenant, at_us, time.monotonic(), body_bytes)
+        return self._entered(known.dialect, known.path, known.head, known.origin, body_bytes)
 
-    def may_enter(self) -> bool:
-        """Whether a call may begin at once; it has its place then, which `serve` gives back."""
-        return self._servers.admission.may_enter()
+    def _entered(self, dialect: str, path: str, head: Head, origin: Origin, body_bytes: int | None) -> Visit:
+        at_us = clock.now_us()
+        tenant = self._keys.tenant(head.key, at_us, origin, head.mark)
+        return Visit(dialect, path, head, origin, tenant, at_us, time.monotonic(), body_bytes)
 
     def queue(self, visit: Visit, go: Go) -> None:
         """For a call that may not: see `Admission.queue`. Raises `Overloaded`."""
@@ -208,11 +195,12 @@ class Front:
         if ".." in scope["path"].split("/"):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
-        tenant = self._keys.tenant(head.key or key, at_us, Origin(_peer(scope), head.forwarded))
+        origin = Origin(_peer(scope), head.forwarded)
+        tenant = self._keys.tenant(head.key or key, at_us, origin)
         length = head.headers.get("content-length", "")
         body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
-        visit = Visit("other", scope["path"], head, tenant, at_us, came_s, len(body))
+        visit = Visit("other", scope["path"], head, origin, tenant, at_us, came_s, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 

@@ -95,6 +95,7 @@ class GuardedProtocol(DoorProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._refused, self._awaited_bytes = False, 0  # what each packet asks for is found at once in the object itself
         if not self._has_place():
             self._refused = True
             transport.abort()
@@ -125,7 +126,8 @@ class GuardedProtocol(DoorProtocol):
             return
         if self.again(data):
             if not self._awaited_bytes:
-                self._stop_timer()
+                if self._timer is not None:
+                    self._stop_timer()
             elif self._timer is None:
                 self._timer = self.loop.call_later(BODY_BASE_S + self._awaited_bytes * BODY_S_PER_BYTE, self._body_too_slow)
             return

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from gateway.access.keys import key_id
-from gateway.access.origins import FORWARDED
+from gateway.access.keys import key_id, mark_of
+from gateway.access.origins import FORWARDED, Origin
+from gateway.core.call import Tenant
 
 KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *KEY_HEADERS})
@@ -30,6 +31,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Lower-case names; credentials and cookies taken out."""
     key: str | None
     """The key that is shown."""
+    mark: bytes
+    """What `KeyRing.tenant` knows it by."""
     client: str
     """The User-Agent's first product, lower case."""
     tags: Mapping[str, str]
@@ -55,6 +58,7 @@ def read(raw_headers: Iterable[tuple[bytes, bytes]]) -> Head:
     return Head(
         headers=headers,
         key=key,
+        mark=mark_of(key),
         client=headers.get("user-agent", "").split(" ", 1)[0].lower()[:80],
         tags=tags(told) if (told := headers.get("x-tollway-tags")) else {},
         run=_name(headers.get("x-tollway-run")),
@@ -65,13 +69,28 @@ def read(raw_headers: Iterable[tuple[bytes, bytes]]) -> Head:
     )
 
 
-class Known(NamedTuple):
+class Visit(msgspec.Struct, frozen=True):
+    """A request whose head has been read and whose caller is known."""
+
+    dialect: str
+    path: str
+    head: Head
+    origin: Origin
+    tenant: Tenant
+    at_us: int
+    came_s: float
+    """The same on the clock that never jumps."""
+    body_bytes: int | None
+    """As the head declares it; None where it says nothing."""
+
+
+class Known(msgspec.Struct, frozen=True):
     """A head that came on this connection, without the digits of its length."""
 
     before: bytes
     after: bytes
-    head: Head
-    path: str
+    visit: Visit
+    """The one with which it came."""
     keep_alive: bool
 
     def framed(self, data: bytes) -> tuple[int, int] | None:
@@ -86,13 +105,13 @@ class Known(NamedTuple):
         return (digits_end + len(self.after), int(digits)) if digits.isdigit() else None
 
 
-def known(data: bytes, head: Head, path: str, *, keep_alive: bool) -> Known | None:
+def known(data: bytes, visit: Visit, *, keep_alive: bool) -> Known | None:
     """What to remember of a packet that began with this head; None where its framing is not the plain one."""
     end = data.find(_END)
     place = _LENGTH.search(data, 0, end) if data.startswith(b"POST /") else None
     if place is None or len(_ANY_LENGTH.findall(data, 0, end)) != 1:
         return None
-    return Known(data[: place.start(1)], data[place.end(1) : end + len(_END)], head, path, keep_alive)
+    return Known(data[: place.start(1)], data[place.end(1) : end + len(_END)], visit, keep_alive)
 
 
 def presented_key(headers: Mapping[str, str]) -> str | None:

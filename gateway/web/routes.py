@@ -22,6 +22,7 @@ from gateway.ledger.last_known import Question
 from gateway.ledger.reports import BadQuery, LedgerUnavailable, UnknownZone
 from gateway.services import Services
 from gateway.web.heads import presented_key
+from router_policies.globs import first_match, globs
 from router_policies.policy import visible_models
 
 PERSON = "tollway_person"
@@ -55,7 +56,7 @@ def dialect_of(request: Request[Any, Any, Any]) -> str:
 
 @get("/v1/models")
 async def models(request: Request[Any, Any, State], state: State) -> Response[bytes]:
-    """The models that the caller's team may use, aliases too."""
+    """The models that the caller's team and key may use, aliases too."""
     names = _visible(tenant_of(request), state.services)
     return Response(dialects.models_body(dialect_of(request), names), media_type="application/json")
 
@@ -65,16 +66,19 @@ async def model(request: Request[Any, Any, State], state: State, name: FromPath[
     """One model, or 404 in the caller's shape."""
     name = name.lstrip("/")
     if name not in _visible(tenant_of(request), state.services):
-        raise ModelNotFound(f"the model {name!r} does not exist or your team may not use it", param="model")
+        raise ModelNotFound(f"the model {name!r} does not exist, or your team or key may not use it", param="model")
     only = json.loads(dialects.models_body(dialect_of(request), [name]))["data"][0]
     return Response(json.dumps(only).encode(), media_type="application/json")
 
 
 def _visible(tenant: Tenant, services: Services) -> list[str]:
     names = services.fleet.models
-    if tenant.admin:
+    if not tenant.admin:
+        names = visible_models(services.policies.current.for_team(tenant.team), names)
+    if not tenant.models:
         return names
-    return visible_models(services.policies.current.for_team(tenant.team), names)
+    its_own = globs(tenant.models)
+    return [name for name in names if first_match(its_own, name) is not None]
 
 
 @get("/tollway/calls/{call_id:str}")

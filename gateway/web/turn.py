@@ -11,8 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from gateway.core.errors import GatewayError, Overloaded, RequestTimeout
 from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
 from gateway.web import heads
-from gateway.web.front import Front, Visit, dialect_of, too_large
-from gateway.web.heads import Head, Known
+from gateway.web.front import Front, dialect_of, too_large
+from gateway.web.heads import Known, Visit
 
 if TYPE_CHECKING:
     from gateway.web.door import DoorProtocol
@@ -70,10 +70,10 @@ class Turn(Client):
         if continues:
             self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def head_known(self, head: Head, body_bytes: int) -> None:
+    def head_known(self, known: Visit, body_bytes: int) -> None:
         """The same head as before is there."""
         try:
-            self._visit = self._front.enter_again(self.path, head, body_bytes, self.protocol.peer)
+            self._visit = self._front.enter_again(known, body_bytes)
         except GatewayError as error:
             self._refuse(error)
 
@@ -81,7 +81,7 @@ class Turn(Client):
         """What to remember of the packet that began this turn: its head, if that was let in."""
         if self._visit is None or not packet.startswith(b"POST /"):
             return None
-        return heads.known(packet, self._visit.head, self.path, keep_alive=self.keep_alive)
+        return heads.known(packet, self._visit, keep_alive=self.keep_alive)
 
     def take(self, data: bytes) -> None:
         """A piece of the body."""

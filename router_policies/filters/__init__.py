@@ -14,3 +14,5 @@ from router_policies.types import Filter
 
 FIXED: tuple[Filter, ...] = (serves_model, backend_allowed, lane_allowed, priced)
 LIVE: tuple[Filter, ...] = (healthy, context_fits, has_room)
+OF_LANE = frozenset({healthy, has_room})
+"""Of those the ones that do not look at the call: they are asked once for one look at the lanes."""

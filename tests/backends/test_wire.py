@@ -362,3 +362,20 @@ async def test_no_connection_is_left(upstream: Upstream, site: Site) -> None:
         return ports & {connection.transport.get_extra_info("peername")[1] for connection in list(upstream.connections)}
 
     await asyncio.to_thread(until, lambda: not left(), "connections to close")
+
+
+async def test_a_connection_that_breaks_as_soon_as_it_is_made_was_sent_nothing(
+    wire: WireTransport, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another backend may be asked: it is told as a connection that could not be made, not as a fault of ours."""
+    connection = await wire._connect(request(site))
+    connection.abort()
+    await asyncio.sleep(0)
+
+    async def made(*_: object) -> object:
+        return connection
+
+    monkeypatch.setattr(wire, "_connect", made)
+    with pytest.raises(httpx.ConnectError, match="broke before anything was sent"):
+        await wire.send(request(site))
+    assert not site.requests

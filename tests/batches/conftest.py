@@ -77,11 +77,11 @@ def look(gateway: Gateway, id: str, team: str = "plain") -> dict[str, Any]:
     return found
 
 
-def ended(gateway: Gateway, id: str) -> dict[str, Any]:
+def ended(gateway: Gateway, id: str, team: str = "plain") -> dict[str, Any]:
     """The batch, once it is over."""
 
     def over() -> Any:
-        found = look(gateway, id)
+        found = look(gateway, id, team)
         return found if found["status"] in ("completed", "expired", "cancelled") else None
 
     found: dict[str, Any] = until(over, f"batch {id} to end", 2 * PATIENCE_S)

@@ -95,6 +95,37 @@ def test_long_names_of_tools_go_to_a_batch_shortened_and_come_back_whole(start: 
         assert found["response"]["body"]["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == name
 
 
+def test_an_output_limit_goes_to_a_providers_batch_too(start: Start, provider: Provider) -> None:
+    """The policy's, and what the budget pays for; both as for a call that somebody waits for."""
+    poor = {**PLAIN, "budgets": [{"name": "all", "limit_usd": "0.02", "window": "total"}]}
+    with start({"plain": {**PLAIN, "limits": {"max_output_tokens": 99}}, "poor": poor}) as gateway:
+        ended(gateway, create(gateway, [line(0, "m-claude"), line(1, "m-off"), line(2, "m-off", max_tokens=7)])["id"])
+        assert sorted(call.get("max_tokens") for batch in provider.batches.values() for call in batch["calls"].values()) == [7, 99, 99]
+        too_much = ended(gateway, create(gateway, [line(3, "m-off", max_tokens=100)])["id"])
+        assert too_much["request_counts"]["failed"] == 1
+        seen = len(provider.batches)
+        ended(gateway, create(gateway, [line(4, "m-off")], team="poor")["id"], "poor")
+        [sent] = list(provider.batches.values())[seen:]
+        [call] = sent["calls"].values()
+        assert 64 <= call["max_tokens"] <= 4_000  # 0.02 dollars at 5 dollars a million
+
+
+def test_a_key_for_some_models_has_them_in_batches_only(start: Start, provider: Provider) -> None:
+    """Neither an ordinary lane nor a provider's batch makes a call that the key may not make."""
+    with start() as gateway:
+        narrow = gateway.make_key("plain", limits={"models": ["m-live"]})["key"]
+        rows_ = b"\n".join(json.dumps(line(n, model)).encode() for n, model in enumerate(("m-live", "m-off")))
+        files = {"file": ("calls.jsonl", rows_), "purpose": (None, "batch")}
+        file = gateway.ask("POST", "/v1/files", narrow, files=files).json()["id"]
+        wish = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        batch = gateway.ask("POST", "/v1/batches", narrow, json=wish).json()
+        over = ended(gateway, batch["id"])
+        assert over["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
+        [refused] = rows(gateway, over["error_file_id"])
+        assert (refused["custom_id"], refused["response"]["status_code"]) == ("c1", 403)
+        assert not provider.batches
+
+
 def test_a_restart_loses_nothing(start: Start, provider: Provider) -> None:
     """Neither what waits for its hour, nor what lies at the provider: its answers are booked by the next process."""
     provider.ready = False

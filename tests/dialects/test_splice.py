@@ -78,7 +78,8 @@ def test_one_pass_finds_the_same(value: dict[str, Any], layout: tuple[str, str, 
     huge = any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in value.values())
     assert found is not None or huge
     if found is not None:
-        places, lists, values = found
+        places, lists, values = found.places, found.lists, found.values
+        assert values is not None
         assert values.keys() == value.keys()
         assert places == splice.spans(body)
         assert lists == {

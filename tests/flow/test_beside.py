@@ -37,7 +37,7 @@ def beside(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "google": backend(sites["google"], "other", models=[], key_header="x-goog-api-key"),
     }
     policies = {"plain": PLAIN, "other": PLAIN, "narrow": {**PLAIN, "backends": {"allow": ["emb"]}}, "nogemini": {**PLAIN, "models": {"deny": ["gemini-*"]}},
-                "poor": {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 5}]}}
+                "mute": {**PLAIN, "client_may": {"tags": False}}, "poor": {**PLAIN, "budgets": [{"name": "cap", "limit_usd": 5}]}}
     config = {"backends": backends, "passthrough": {"/gemini": "google"}}
     with Gateway(tmp_path_factory.mktemp("beside"), config, policies, PRICES) as gateway:
         yield gateway, sites
@@ -257,6 +257,15 @@ def test_policies_hold_there_too(beside: tuple[Gateway, dict[str, Site]]) -> Non
     assert gateway.chat({}, team="nogemini", path=path).status_code == 404
     assert gateway.chat({}, team="poor", path=path).status_code == 200
     assert gateway.chat({}, team="poor", path="/gemini/unknown").status_code == 403
+    for team in ("plain", "mute"):
+        assert gateway.chat({}, team=team, path=path, headers={"x-tollway-tags": "who=me"}).status_code == 200
+    told = gateway.ask("GET", "/tollway/usage?by=team,tag:who").json()["rows"]
+    assert {row["team"] for row in told if row["tag:who"] == "me"} == {"plain"}  # what clients of a team may not say does not count
+    key = gateway.make_key("plain", limits={"models": ["gemini-8*"]})["key"]
+    seen = len(sites["google"].requests)
+    assert [gateway.ask("POST", place, key, json={}).status_code for place in (path, "/gemini/unknown")] == [403, 403]
+    assert len(sites["google"].requests) == seen
+    assert gateway.ask("POST", path.replace("-9", "-8"), key, json={}).status_code == 200
 
 
 def test_a_stream_that_breaks_off_is_booked(beside: tuple[Gateway, dict[str, Site]]) -> None:

@@ -135,7 +135,9 @@ def test_a_background_answer_is_metered_when_it_is_fetched(served: tuple[Gateway
     gateway, sites = served
     site = sites["both"]
     site.says(whole(response(id="resp_bg", status="queued", output=[], usage=None)))
-    call = gateway.chat(body("m-both", background=True), path=PATH).headers["x-tollway-call"]
+    headers = gateway.chat(body("m-both", background=True), path=PATH).headers
+    assert not headers.keys() & {"x-tollway-tokens", "x-tollway-cost-usd"}  # nothing is known yet
+    call = headers["x-tollway-call"]
     assert gateway.call(call)["cost_usd"] is None
     for status, usage in (("in_progress", None), ("completed", USAGE), ("completed", USAGE)):
         site.says(whole(response(id="resp_bg", status=status, usage=usage)))

@@ -173,6 +173,10 @@ def test_a_key_may_be_narrowed_to_models(gate: Gateway, site: Site) -> None:
     refused = gate.ask("POST", "/v1/chat/completions", narrow, json=chat_body(site.model))
     assert refused.status_code == 403
     assert gate.ask("POST", "/v1/chat/completions", wide, json=chat_body(site.model)).status_code == 200
+    listed = {key: [one["id"] for one in gate.ask("GET", "/v1/models", key).json()["data"]] for key in (narrow, wide)}
+    assert site.model not in listed[narrow]
+    assert site.model in listed[wide]
+    assert [gate.ask("GET", f"/v1/models/{site.model}", key).status_code for key in (narrow, wide)] == [404, 200]
 
 
 def test_a_key_has_a_budget_of_its_own(gate: Gateway, site: Site) -> None:

@@ -128,6 +128,7 @@ def test_further_tries_stay_in_their_budget(pair: Any) -> None:
     probes = int(time.monotonic() - began) + 1
     assert {answer.status_code for answer in answers} <= {502, 503}
     assert {answer.headers["x-should-retry"] for answer in answers if answer.status_code == 502} == {"false"}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
     assert len(dear.requests) <= 5 + probes
     assert len(cheap.requests) + len(dear.requests) < 18 + 2 * probes, "the breakers are open"
 

@@ -18,7 +18,6 @@ def test_siblings_are_the_other_calls_of_the_run():
     assert (traffic.siblings("r"), traffic.siblings("x"), traffic.siblings(None)) == (1, 0, 0)
     traffic.ended("r")
     traffic.ended("r")
-    traffic.ended(None)
     assert traffic.siblings("r") == 0
 
 

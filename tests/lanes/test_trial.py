@@ -1,6 +1,7 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.lanes.trial import Side, Trials, missed, shadow_row, verdict
 from router_policies.files import BadFile, load_folder
@@ -100,7 +101,7 @@ def test_a_call_that_fails_or_is_late_is_missed(deadlines, ok, first, total, lat
     klass = Klass(name="k", **deadlines)
     decision = decide(policy, Ask(team="a", model="m"), example_lanes("m"))
     total_ms = deadlines.get("total_deadline_ms")
-    assert missed(decision._replace(klass=klass, deadline_ms=total_ms), ok, first, total) is late
+    assert missed(replace(decision, klass=klass, deadline_ms=total_ms), ok, first, total) is late
 
 
 def test_what_one_process_rolls_back_all_do(policies):

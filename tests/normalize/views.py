@@ -35,7 +35,7 @@ def run(memory: Memory, request: dict[str, Any] | bytes, level: str = "equivalen
 
 
 def places_of(parts: Sequence[Part]) -> list[tuple[Any, ...]]:
-    return [(*part[:4], part.block.name) for part in parts]
+    return [(*part.span, part.field, part.item, part.block.named()) for part in parts]
 
 
 def user(text: str = "hi", **more: Any) -> dict[str, Any]:

@@ -18,17 +18,29 @@ def stake(habit: float, planned: float, tokens: int = 1_000) -> Stake:
 @given(st.integers(0, 4), st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 2), st.floats(0, 1)), max_size=60))
 def test_writes_lose_no_more_than_their_share_and_the_free_bets(free: int, calls: list[tuple[float, float, float]]) -> None:
     """Each bet costs up to so much of a prompt; the worst of adversaries lets none of them win, others some."""
-    bets, spent, lost, most_free = Bets(), 0.0, 0.0, list[float]()
+    bets, spent, lost, advances = Bets(), 0.0, 0.0, [0.0]
     for number, (tokens, premium, wins) in enumerate(calls):
         cost = premium * tokens
         placed = bets.covers("app", cost, Limit(free))
-        if placed and cost > SHARE * spent - lost + sum(most_free):
-            most_free.append(cost)
+        if placed and cost > max(SHARE * spent, *advances) - lost + 1e-6:
+            advances.append(lost + cost)
         change = cost if placed and number % 2 else -wins * tokens if wins > 0.9 else cost * placed
         bets.enter(stake(tokens, tokens + change))
         spent, lost = spent + tokens, lost + change
-        assert lost <= SHARE * spent + sum(most_free) + 1e-6
-    assert len(most_free) <= free
+        assert lost <= max(SHARE * spent, *advances) + 1e-6
+    assert len(advances) <= free + 1
+
+
+def test_a_free_bet_is_an_advance_on_the_share() -> None:
+    """It is no more that may be lost once the share has come to as much."""
+    bets = Bets()
+    assert bets.covers("app", 100, Limit(1))
+    bets.enter(stake(habit=1_000, planned=1_100))
+    assert not bets.covers("app", 1, Limit(1))
+    bets.enter(stake(habit=99 / SHARE, planned=99 / SHARE))
+    assert not bets.covers("app", 5, Limit(1))
+    bets.enter(stake(habit=5 / SHARE, planned=5 / SHARE))
+    assert bets.covers("app", 5, Limit(1))
 
 
 @given(st.lists(st.tuples(st.floats(1, 1e4), st.booleans(), st.integers(1, 3_000)), max_size=60))
@@ -64,6 +76,34 @@ def test_an_entry_is_put_right_by_what_was_counted() -> None:
     assert not bets.covers("app", 1, Limit(1))
 
 
+def test_what_went_as_by_habit_is_no_gain_and_no_loss() -> None:
+    """However far off the expectation was: the provider counts in units of its own."""
+    bets, plain = Bets(), stake(habit=1_000, planned=1_000)._replace(by_habit=True)
+    for _ in range(10):
+        bets.enter(plain)
+        bets.settle(plain, 1_000, 0, {})
+    assert bets.covers("app", SHARE * 10_000, NONE)
+    assert not bets.covers("app", SHARE * 10_000 + 1, NONE)
+
+
+def test_what_calls_have_shown_counts_but_not_for_ever() -> None:
+    bets = Bets()
+    for _ in range(100):
+        bets.shown("app", -1_000, most=5_000)
+    assert not bets.covers("app", 1, NONE)
+    for _ in range(6):
+        bets.shown("app", 1_000, most=5_000)
+    assert bets.covers("app", 1_000, NONE)
+    assert not bets.covers("app", 1_001, NONE)
+
+
+def test_no_bet_is_free_where_calls_have_shown_that_bets_lose() -> None:
+    bets = Bets()
+    bets.shown("app", -500, most=5_000)
+    assert not bets.covers("app", 400, Limit(1))
+    assert bets.covers("app", 600, Limit(1))
+
+
 def test_accounts_are_bounded_and_what_others_add_counts() -> None:
     one, other = Bets(most=2), Bets()
     one.fresh = {}
@@ -86,3 +126,13 @@ def test_more_is_risked_once_much_is_known() -> None:
         bets.enter(stake(tokens, tokens))
         assert bets.covers("app", covered + 1, limit) is False
         assert bets.covers("app", covered + 1, limit._replace(free=1), free=False) is False
+
+
+def test_a_free_bet_may_be_bounded_by_what_was_spent() -> None:
+    """So that a file of two or three calls pays for none."""
+    bets, limit = Bets(), Limit(1, free_share=0.1)
+    assert not bets.covers("app", 100, limit)
+    bets.enter(stake(habit=1_000, planned=1_000))
+    assert not bets.covers("app", 101, limit)
+    assert bets.covers("app", 100, limit)
+    assert not bets.covers("app", 106, limit), "there was one"

@@ -85,6 +85,15 @@ def test_an_automatic_cache_has_to_be_beaten_over_all_turns(first: float, later:
     assert least([part], -1, qwen).last == says
 
 
+def test_what_the_automatic_cache_has_is_worth_staying_for() -> None:
+    """A conversation that pays for a write of 5,000 tokens does not if 4,000 of them are read at 0.2 without one."""
+    qwen, part = Rates(0.1, (1.25,), automatic_read=0.2), lasting(5_000, 0.85)
+    assert least([part], -1, qwen).last == 0
+    stays = least([part], -1, qwen, elsewhere=4_000)
+    assert stays.last == -1
+    assert stays.cost == pytest.approx(least([part], -1, Rates(0.1, (9.0,), automatic_read=0.2)).cost - 4_000 * 0.8)
+
+
 def test_what_is_held_is_read_in_any_case() -> None:
     parts = [lasting(5_000, 0.0, 0.0), lasting(100, 0.0, 0.0)]
     choice = least(parts, 0, CLAUDE)

@@ -47,6 +47,17 @@ def test_what_never_comes_again_is_given_up_long_before_the_longest_lifetime() -
     assert book.chance("turn", WHOSE, 1_000).within(300.0) < 0.1
 
 
+def test_what_waits_counts_long_before_its_time_is_over() -> None:
+    """Twenty prefixes that have not come after two minutes and a half are less likely to come within five than at the start."""
+    chances = []
+    for wait_s in (1, 65, 150, 280):
+        book = ReuseBook()
+        book.came([], learn(book, [None] * 20, every_s=0.1) + wait_s * 1_000_000)
+        chances.append(book.chance("turn", WHOSE, 1_000).within(300.0))
+    assert chances == sorted(set(chances), reverse=True)
+    assert chances[2] < chances[0] / 2
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_the_share_that_comes_again_is_found(share: float) -> None:
     rng, book = random.Random(7), ReuseBook()

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.access.origins import Origin
+from gateway.core.call import Tenant
 from gateway.web import heads
+from gateway.web.heads import Visit
 from tests.build import Gateway, chat_answer, chat_body
 from tests.upstream import Site, whole
 from tests.web.test_door import CHAT, answers, connected, request
@@ -18,7 +21,8 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\n
 
 
 def known(head: bytes = HEAD % b"5", body: bytes = b"hello") -> heads.Known | None:
-    return heads.known(head + body, heads.read([]), CHAT, keep_alive=True)
+    visit = Visit("openai_chat", CHAT, heads.read([]), Origin("127.0.0.1"), Tenant(team="t", key_id="k"), 0, 0.0, len(body))
+    return heads.known(head + body, visit, keep_alive=True)
 
 
 @given(st.integers(0, 999_999_999), st.binary(max_size=40))
