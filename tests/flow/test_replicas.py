@@ -105,6 +105,12 @@ class Load:
         for thread in self._threads:
             thread.join(PATIENCE_S)
 
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
 
 def booked(process: Process, site: Site) -> dict[str, Any]:
     rows = process.ask("GET", f"/tollway/usage?by=call_id&model={site.model}").json()["rows"]
