@@ -84,13 +84,13 @@ def test_a_revocation_reaches_every_replica_in_five_seconds(start: Callable[[str
 class Load:
     """Clients that call all the time; what they got."""
 
-    def __init__(self, process: Process, key: str, site: Site, clients: int = 4) -> None:
+    def __init__(self, process: Process, key: str, site: Site, clients: int = 4, **fields: Any) -> None:
         self.statuses: list[int] = []
         self.ids: list[str] = []
         self.refused: list[str] = []
         """What was said with a status that is not 200."""
         self._stop = threading.Event()
-        self._call = {"url": process.url + "/v1/chat/completions", "headers": {"authorization": f"Bearer {key}"}, "json": chat_body(site.model)}
+        self._call = {"url": process.url + "/v1/chat/completions", "headers": {"authorization": f"Bearer {key}"}, "json": chat_body(site.model, **fields)}
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
         for thread in self._threads:
             thread.start()

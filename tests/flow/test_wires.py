@@ -23,6 +23,10 @@ from tests.upstream import Site, Upstream, until, whole
 Run = Callable[..., Process]
 BUDGETS = [{"name": "cap", "limit_usd": 1000, "window": "total"}]
 CALLS = 60
+OUTPUT = 16
+"""At most so many tokens: a call then holds about what it comes to."""
+COST_NANOS = 160_000
+"""Of one call: 40 uncached tokens, 60 cached, 5 of output."""
 
 
 @pytest.fixture
@@ -107,14 +111,16 @@ def test_the_database_is_behind_a_bad_wire(run: Run, wire: Any, site: Site, lose
 
 @pytest.mark.parametrize(("loses", "cuts", "silent"), [(0.05, 0.0, False), (0.0, 0.02, False), (0.0, 0.0, True)], ids=["loses", "cuts", "silent"])
 def test_redis_is_behind_a_bad_wire(run: Run, wire: Any, site: Site, loses: float, cuts: float, silent: bool) -> None:
-    """Calls go on within leases; in the end Redis says what the ledger says, and holds nothing for calls."""
+    """Calls go on within leases, here far above what the calls hold at once; in the end Redis says what the ledger says."""
     server = Server()
     try:
         proxy = wire(server.port)
         process = run("one", redis_url=server.url.replace(str(server.port), str(proxy.port)))
         key = process.key()
-        with Load(process, key, site) as load:
-            until(lambda: len(load.ids) > 100 and _leased(server), "calls, and money drawn ahead")
+        with Load(process, key, site, max_tokens=OUTPUT) as load:
+            until(lambda: _leased_nanos(server) > 500 * COST_NANOS, "money drawn ahead for many calls")
+            drawn = len(load.ids)
+            until(lambda: len(load.ids) > drawn + 8, "calls asked for after that, so that the gateway has heard of it")
             proxy.loses, proxy.cuts = loses, cuts
             if silent:
                 proxy.silence()
@@ -132,8 +138,9 @@ def test_redis_is_behind_a_bad_wire(run: Run, wire: Any, site: Site, loses: floa
         server.stop()
 
 
-def _leased(server: Server) -> bool:
-    return b"lease:" in server.say("EVAL", "local f = '' for _, k in ipairs(redis.call('KEYS', '*:h:lease:*')) do f = f .. k end return f", "0")
+def _leased_nanos(server: Server) -> int:
+    held = "local sum = 0 for _, k in ipairs(redis.call('KEYS', '*:h:lease:*')) do sum = sum + tonumber(string.match(redis.call('GET', k), '%d+')) end return sum"
+    return int(server.say("EVAL", held, "0").strip(b":\r\n"))
 
 
 def _spent(process: Process) -> int | None:
