@@ -155,7 +155,7 @@ def untouched(provider: Provider, timed: Sequence[Timed], prices: Prices, family
     return total
 
 
-def _prompts(provider: Provider, timed: Sequence[Timed], family: Family) -> list[tuple[float, prompt.Prompt]]:
+def prompts_of(provider: Provider, timed: Sequence[Timed], family: Family) -> list[tuple[float, prompt.Prompt]]:
     """The requests unspoilt, as the provider renders them."""
     render: Callable[[Any], prompt.Prompt] = prompt.anthropic if provider.wire == "anthropic" else prompt.openai
     return [(one.at_s, render({**orjson.loads(_wire(provider, one, family, clean=True)), "model": provider.model}))
@@ -229,7 +229,7 @@ def measure(
                     for family in chosen:
                         if (day and not family.gaps) or (family.name == "own marks" and provider.wire != "anthropic"):
                             continue
-                        name, timed = (provider.name, family.name), _traffic(family, sessions, day)
+                        name, timed = (provider.name, family.name), requests(family, sessions, day)
                         one = _day(running, provider, family, timed, base_s, left.setdefault(name, {}))
                         base_s += timed[-1].at_s + _PAUSE_S
                         found.setdefault(name, []).append(one)
@@ -241,7 +241,8 @@ def measure(
                     yield _figures(provider, family, found[provider.name, family.name], why)
 
 
-def _traffic(family: Family, sessions: Sequence[Session], day: int) -> list[Timed]:
+def requests(family: Family, sessions: Sequence[Session], day: int = 0) -> list[Timed]:
+    """The family's, of one day."""
     return traffic(family, sessions, _ONE_SHOT_ROUNDS if family.name == "one-shot" else 1, day)
 
 
@@ -255,7 +256,7 @@ def _day(
     timed = [one for one in timed if one.session not in left]
     if not timed:
         raise click.ClickException(f"{provider.name}, {family.name}: no session can be sent: {next(iter(left.values()))}")
-    direct, prompts = untouched(provider, timed, prices, family), _prompts(provider, timed, family)
+    direct, prompts = untouched(provider, timed, prices, family), prompts_of(provider, timed, family)
     best, least = oracle(provider, prices, prompts, [one.session for one in timed])
     return _Day(timed, prompts, direct, cost, min(best, direct), least)
 
@@ -285,7 +286,8 @@ def _show(found: Sequence[Figures]) -> None:
     Console(width=max(Console().width, 130)).print(table)
 
 
-def _chosen(known: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
+def picked(known: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
+    """Those of these names; all if there are none. Raises `click.BadParameter`."""
     for name in names:
         if name not in known:
             raise click.BadParameter(f"there is no {what} {name!r}; there are {', '.join(known)}")
@@ -307,8 +309,8 @@ def main(
     only: str | None, as_json: bool,
 ) -> None:
     """What the input of agent sessions costs through Tollway."""
-    providers = _chosen(PROVIDERS, provider_names, "provider")
-    families = _chosen({family.name: family for family in FAMILIES}, family_names, "family")
+    providers = picked(PROVIDERS, provider_names, "provider")
+    families = picked({family.name: family for family in FAMILIES}, family_names, "family")
     sessions = load(file)
     found: list[Figures] = []
     regrets: list[prefix_traces.Regret] = []

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from tests.upstream import PATIENCE_S
@@ -56,30 +56,35 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     async def _end(self) -> None:
+        """Whoever was let in a moment ago has his connection first: cancelled before that, its socket would be nobody's."""
         self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._open.set()
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(0.01)
+            quiet = 0 if self._writers else quiet + 1
+            for writer in self._writers:
+                writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with self._kept(writer):
+            await self._open.wait()
+            theirs, to_them = await asyncio.open_connection("127.0.0.1", self._target)
+            async with self._kept(to_them):
+                await asyncio.gather(self._pass(reader, to_them), self._pass(theirs, writer))
+
+    @contextlib.asynccontextmanager
+    async def _kept(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        """Until it ends, however it does."""
         self._writers.add(writer)
         try:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._open.wait()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                theirs, to_them = await asyncio.open_connection("127.0.0.1", self._target)
-                self._writers.add(to_them)
-                try:
-                    await asyncio.gather(self._pass(reader, to_them), self._pass(theirs, writer))
-                finally:
-                    self._writers.discard(to_them)
-                    to_them.transport.abort()
+            with contextlib.suppress(OSError):
+                yield
         finally:
-            self._writers.discard(writer)
             writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            self._writers.discard(writer)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Raises `ConnectionError` where this direction ends, which ends the other."""

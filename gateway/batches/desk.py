@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from email.message import Message
 from typing import Any
@@ -15,6 +14,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from gateway.batches.book import Batch, Book, Line, Stored
+from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, TooLarge
 from gateway.core.ids import new_id
@@ -107,7 +107,7 @@ class Desk:
         if self._book.size_bytes() + len(content) > self._limits.max_mib << 20:
             text = f"the queue keeps {self._limits.max_mib} MiB at most; delete files, or tell the operator"
             raise QueueFull(text, retry_after_s=60)
-        at_us = time.time_ns() // 1_000
+        at_us = clock.now_us()
         id = new_id("file-tw", at_us)
         name = upload["filename"].decode("utf-8", "replace")[:200] or "batch.jsonl"
         self._book.put_file(id, call.tenant.team, name, "batch", at_us, content)
@@ -132,7 +132,7 @@ class Desk:
         if content is None:
             raise BadRequest(f"there is no file {str(file)[:80]!r} of your team", param="input_file_id")
         calls = list(_lines(content, str(endpoint)))
-        at_us = time.time_ns() // 1_000
+        at_us = clock.now_us()
         batch = Batch(
             id=new_id("batch_tw", at_us), team=call.tenant.team, key_id=call.tenant.key_id, endpoint=str(endpoint),
             input=str(file), at_us=at_us, deadline_us=at_us + int(window_s * 1e6), status="in_progress",

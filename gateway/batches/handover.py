@@ -20,6 +20,7 @@ from gateway.batches.jobs import Progress, ProviderBatches
 from gateway.batches.pacing import Pacing
 from gateway.batches.ready import Ready, name_of
 from gateway.booking import Booking, Plan
+from gateway.core import clock
 from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
@@ -70,7 +71,7 @@ class Handover:
             if size <= _JOB_BYTES or not some:
                 some.append(ready)
         job = Job(
-            id=new_id("job_", time.time_ns() // 1_000), lane=lane.key, at_us=int(now_s * 1e6),
+            id=new_id("job_", clock.now_us()), lane=lane.key, at_us=int(now_s * 1e6),
             deadline_us=min(one.line.deadline_us - self._reserve_us(one) for one in some),
             provider_id=None, status="sending",
             detail={"dialect": some[0].call.dialect, "calls": {one.name: one.call.id for one in some}},

@@ -1,9 +1,9 @@
 """How fast queued calls get done here, as the last ones showed, and what time it is; see `router_policies/queueing.py`."""
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from gateway.core import clock
 from router_policies.queueing import Pace
 
 _NEWEST = 0.2
@@ -15,7 +15,7 @@ class Pacing:
 
     def __init__(self, at_once: int) -> None:
         self.pace = Pace(at_once=at_once)
-        self.now_s: Callable[[], float] = time.time
+        self.now_s: Callable[[], float] = lambda: clock.now_us() / 1e6
 
     def served(self, took_s: float) -> None:
         """A call on an ordinary lane."""

@@ -24,6 +24,7 @@ from gateway.batches.pacing import Pacing
 from gateway.batches.ready import Ready, live, offline, ready
 from gateway.batches.shared_book import QueueAway
 from gateway.batches.turn import Turn
+from gateway.core import clock
 from gateway.core.call import Call
 from gateway.core.errors import GatewayError
 from gateway.holds import Holds
@@ -205,7 +206,7 @@ class Worker:
         good, bad = list[bytes](), list[bytes]()
         for line in self._book.of_batch(batch.id):
             (good if line.status == 200 else bad).append(orjson.dumps(result(line)) + b"\n")
-        at_us, files = time.time_ns() // 1_000, dict[str, str]()
+        at_us, files = clock.now_us(), dict[str, str]()
         for kind, rows in (("output", good), ("errors", bad)):
             if rows:
                 files[kind] = f"file-tw{batch.id[8:]}{kind[0]}"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+USUAL_IMAGE_TOKENS, BYTES_PER_TOKEN = 1_500, 4
 _NAME_BYTES, _SPARE_BITS = 8, 4
 
 
@@ -24,6 +25,11 @@ class Attached(NamedTuple):
     """Of what the provider has stored of the conversation."""
 
 
+    def weight(self, size: int) -> int:
+        """Of so many bytes that hold it, as if they were all text."""
+        return max(size - self.image_bytes, 0) + self.images * USUAL_IMAGE_TOKENS * BYTES_PER_TOKEN
+
+
 NOTHING = Attached()
 
 
@@ -35,8 +41,8 @@ class Block(msgspec.Struct, eq=False, gc=False):
     millions. 0: nobody has asked for it yet, see `named`."""
     size: int
     """Bytes."""
-    bare: int
-    """Bytes without the client's markers."""
+    weight: int
+    """Bytes that it counts for: without the client's markers, an image as its usual tokens would have."""
     marked: bool
     """Whether it has such markers."""
     role: str | None = None
@@ -52,7 +58,7 @@ class Block(msgspec.Struct, eq=False, gc=False):
     calls_out: bool | None = None
     """As tools, whether one names a server to call."""
     attached: Attached | None = None
-    """As a message: see `dialects/attached.py`."""
+    """See `dialects/attached.py`; None: not looked for."""
     unnamed: bytes = b""
     """What the name will be made of."""
 

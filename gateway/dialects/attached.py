@@ -6,7 +6,7 @@ looked at where a dialect has contents; what stands elsewhere is text.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,8 @@ _RECALLED = "item_reference"
 _KINDS = _IMAGES | _SOUND | _FILES | {_RECALLED}
 _INNER = ("content", "output")
 """Fields of a message, an item or a tool's result that hold contents."""
+_WORDS = frozenset({b"", b'"text"', b'"message"', b'"input_text"', b'"output_text"', b'"function_call_output"'})
+"""Kinds, as they are written, of what is words but for what stands in those fields."""
 _NONE = (b"", b"null")
 _LINKS = frozenset({"url", "uri", "file_id", "file_url", "file_uri"})
 
@@ -40,21 +42,20 @@ _thing, _things = msgspec.json.Decoder(_Thing), msgspec.json.Decoder(list[_Thing
 
 
 def attached(body: bytes, parts: Sequence[Part]) -> Attached:
-    """Of all messages together; each part is looked at once in a process."""
+    """Of all messages together."""
     found = NOTHING
     for part in parts:
         one = part.block.attached
         if one is None:
-            plain = part.field not in _TALKS or part.block.content_fetches is False
-            one = part.block.attached = NOTHING if plain else _of(body[part.start:part.end])
-        if one is not NOTHING:
+            one = part.block.attached = attached_to(body[part.start:part.end])
+        if one is not NOTHING and part.field in _TALKS:
             found = _sum(found, one)
     return found
 
 
-def _of(value: bytes) -> Attached:
-    only_words = b'"type"' not in value and b'"audio"' not in value and b"\\" not in value
-    if only_words or _is_text(value):
+def attached_to(value: bytes) -> Attached:
+    """A message, an item or a list of contents."""
+    if value.startswith(b'"') or not _names_kinds(value) or _is_text(value):
         return NOTHING
     try:
         talk = msgspec.json.decode(value)
@@ -65,6 +66,18 @@ def _of(value: bytes) -> Attached:
         if (one := _one(content)) != NOTHING:
             found = _sum(found, one)
     return found
+
+
+def only_words(value: bytes, places: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the fields of an object say by themselves that nothing is attached to it; `places`: of their values."""
+    if "audio" in places or value[slice(*places.get("type", (0, 0)))] not in _WORDS:
+        return False
+    return all([value.startswith(b'"', places[name][0]) for name in _INNER if name in places])
+
+
+def _names_kinds(value: bytes) -> bool:
+    """Whether anything may say what it is; an escape may hide that."""
+    return b'"type"' in value or b'"audio"' in value or b"\\u" in value
 
 
 def _is_text(value: bytes) -> bool:

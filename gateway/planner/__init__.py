@@ -359,7 +359,7 @@ def _sizes(tokens: Sequence[int]) -> list[int]:
 def _whose(page: Page, asker: Asker, model: str, rules: CacheRules) -> Whose:
     """Where the provider stores nothing unasked, requests that say nothing for themselves are a client of their own."""
     doubtful = not has_a_habit(rules) and not hopeful(page)
-    prior = DOUBTS if doubtful else WARY if rules.automatic_read and not hopeful(page) else PRIORS
+    prior = DOUBTS if doubtful else WARY if rules.automatic_read else PRIORS
     return Whose(_name_of(asker, model, "?" if doubtful else ""), str(page.keys[0]), prior)
 
 

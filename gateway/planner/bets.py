@@ -81,11 +81,14 @@ class Bets:
                 account.close(key)
 
     def covers(self, name: str, most_lost: float, limit: Limit, *, free: bool = True) -> bool:
-        """Whether a bet may be placed with which its call can lose so much; `free`: one that needs no cover will do."""
+        """Whether a bet may be placed with which its call can lose so much; `free`: one that needs no cover will do, unless
+        calls have shown that bets lose as much."""
         account = self._account(name)
         if max(most_lost, 0.0) <= account.room(limit):
             return True
-        if not free or account.placed >= limit.free or most_lost / limit.free_share > account.spent:
+        if not free or account.placed >= limit.free or account.shown < -most_lost:
+            return False
+        if most_lost / limit.free_share > account.spent:
             return False
         advance = most_lost + account.lost + account.risk - account.shown
         self._add(name, free=max(advance - account.free, 0.0), placed=1.0)

@@ -97,6 +97,13 @@ def test_what_calls_have_shown_counts_but_not_for_ever() -> None:
     assert not bets.covers("app", 1_001, NONE)
 
 
+def test_no_bet_is_free_where_calls_have_shown_that_bets_lose() -> None:
+    bets = Bets()
+    bets.shown("app", -500, most=5_000)
+    assert not bets.covers("app", 400, Limit(1))
+    assert bets.covers("app", 600, Limit(1))
+
+
 def test_accounts_are_bounded_and_what_others_add_counts() -> None:
     one, other = Bets(most=2), Bets()
     one.fresh = {}
