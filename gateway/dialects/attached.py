@@ -1,4 +1,4 @@
-"""What a prompt holds beside text: images, sound, and what it only names by address or id.
+"""What a prompt holds beside text: images, sound, files, and what it only names by address or id.
 
 A provider counts an image by its size in pixels, not by the bytes in which it travels, and a linked file by what is in it. So
 neither the bytes of a request bound its tokens nor do they tell them where something like this is attached. Only places are
@@ -19,6 +19,7 @@ _SOUND = frozenset({"input_audio", "audio", "audio_url"})
 _FILES = frozenset({
     "file", "input_file", "document", "container_upload", "video", "video_url", "input_video",
 })  # fmt: skip
+_PLAIN = (".txt", ".md", ".csv", ".json", ".xml", ".html", ".py", ".yaml", ".log")
 _RECALLED = "item_reference"
 _KINDS = _IMAGES | _SOUND | _FILES | {_RECALLED}
 _INNER = ("content", "output")
@@ -99,6 +100,9 @@ def _contents(things: list[Any]) -> Iterator[dict[str, Any]]:
             if isinstance(thing, dict):
                 yield thing
                 left += [each if isinstance(each, list) else [each] for name in _INNER if (each := thing.get(name))]
+                source = thing.get("source")
+                if isinstance(source, dict) and isinstance(inner := source.get("content"), list):  # of a document
+                    left.append(inner)
 
 
 def _one(content: dict[str, Any]) -> Attached:
@@ -106,17 +110,27 @@ def _one(content: dict[str, Any]) -> Attached:
     if kind in _IMAGES:
         return Attached(images=1, image_bytes=sum(len(text) for name, text in _texts(content) if _is_embedded(name, text)))
     if kind in _SOUND:
-        return Attached(sounds=1, linked=_linked(content))
+        return _held(content)._replace(sounds=1)
     if isinstance(content.get("audio"), dict):  # an earlier spoken answer, by its id
         return Attached(sounds=1, recalled=1)
     if kind == _RECALLED:
         return Attached(recalled=1)
-    return Attached(linked=_linked(content)) if kind in _FILES else NOTHING
+    return _held(content) if kind in _FILES else NOTHING
 
 
-def _linked(content: dict[str, Any]) -> int:
-    """1 if what it holds is elsewhere."""
-    return int(any(name in _LINKS and not text.startswith("data:") for name, text in _texts(content)))
+def _held(content: dict[str, Any]) -> Attached:
+    """Of a file, a sound or a film; plain text that stands in a file counts as text."""
+    texts = list(_texts(content))
+    linked = any(name in _LINKS and not text.startswith("data:") for name, text in texts)
+    kinds = [text for name, text in texts if name in ("type", "media_type", "filename")]
+    if any(kind.startswith("text") or kind.endswith(_PLAIN) for kind in kinds):
+        return Attached(linked=int(linked))
+    size = sum(len(text) for name, text in texts if _is_file(name, text))
+    return Attached(linked=int(linked), files=int(size > 0), file_bytes=size)
+
+
+def _is_file(name: str, text: str) -> bool:
+    return not text.startswith("data:text/") and (name in ("data", "file_data") or text.startswith("data:"))
 
 
 def _is_embedded(name: str, text: str) -> bool:
