@@ -29,9 +29,11 @@ from gateway.core.errors import (
     UnsupportedMedia,
     UpstreamError,
 )
+from gateway.core.part import NOTHING as NO_FILES
 from gateway.dialects import passed, recognise
 from gateway.dialects.passed import NOTHING, Wishes
 from gateway.holds import Asked, Holds
+from gateway.metering import estimate
 from gateway.metering.prices import Offer
 from gateway.planning import permit_model, permit_size, said
 from gateway.prefix.chain import Chain
@@ -91,7 +93,8 @@ class Passage:
         if way.costs:
             self._permit_price(policy, way)
             call = booking.plan.call
-            held = await self._holds.take(policy, Asked(booking.id, call, booking.ranked, way.target, len(call.body)))
+            asked = Asked(booking.id, call, booking.ranked, way.target, len(call.body), booking.plan.attached)
+            held = await self._holds.take(policy, asked)
             booking.hold = held.hold
             booking.open()
         else:
@@ -161,9 +164,10 @@ class Passage:
             call.sketch, model=way.model, max_output_tokens=way.wishes.output, answers=way.wishes.answers
         )  # fmt: skip
         call = replace(call, sketch=sketch)
+        held = passed.embedded(call.body) if way.costs else NO_FILES
         plan = Plan(
             call=call, decision=decision, changes=(), chain=Chain(), lanes_seen=(),
-            prompt_tokens=max(len(call.body) // 4, 1), cached={},
+            prompt_tokens=estimate.usual_input(len(call.body), held), cached={}, attached=held,
         )  # fmt: skip
         return Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 import orjson
 
 from gateway.core.errors import BadRequest
+from gateway.core.part import NOTHING as NO_FILES
+from gateway.core.part import Attached
 from gateway.dialects import splice
 
 _IN_PATH = ("models", "model", "deployments")
@@ -26,6 +28,9 @@ _OUTPUT = frozenset({
     "maxTokens", "maxOutputTokens", "maxTokenCount", "num_predict",
 })  # fmt: skip
 _ANSWERS = frozenset({"n", "best_of", "candidateCount", "candidate_count", "num_generations", "sampleCount"})
+_EMBEDDED = re.compile(rb'"(?:data:[a-z0-9.+/-]+;base64,)?([A-Za-z0-9+/_-]{8192,}={0,2})"')
+"""An image, a file or a sound."""
+_LEAST_EMBEDDED = 8_192
 _FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]+)\r\n')
 """In a multipart form."""
 
@@ -51,6 +56,12 @@ def wishes(path: str, body: bytes) -> Wishes:
     said += [value for name, several in fields if name == "models" and isinstance(several, list) for value in several]
     models = [value for value in said if isinstance(value, str) and value]
     return Wishes((*named, *models), _most(fields, _OUTPUT), _most(fields, _ANSWERS) or 1)
+
+
+def embedded(body: bytes) -> Attached:
+    """What travels in a body beside its text: of what kind it is does not matter much to how many tokens it has."""
+    sizes = [found.end(1) - found.start(1) for found in _EMBEDDED.finditer(body)] if len(body) > _LEAST_EMBEDDED else []
+    return Attached(files=len(sizes), file_bytes=sum(sizes)) if sizes else NO_FILES
 
 
 def in_path(path: str) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ def roads(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Itera
             "live": {**common, "models": ["m-live", "u-m-live"]},
             "off": {**common, "models": ["m-off", "u-m-off"], "lanes": {"batch": {"offline": True}}},
         }
-        policies = {team(name): {**PLAIN, **rule.policy} for name, rule in RULES.items()} | {"plain": PLAIN}
+        policies = {team(name): {**PLAIN, **rule.policy} for name, rule in RULES.items()} | {"plain": PLAIN, "small-budget": {**PLAIN, **_cap(1.5, "team")}}
         config = {"backends": backends, "passthrough": {"/gemini": "google"}, "queue": QUEUE}
         with Gateway(tmp_path_factory.mktemp("roads"), config, policies, BATCH_PRICES) as gateway:
             yield gateway, [up, claude, google], provider
@@ -218,6 +218,16 @@ def test_no_spelling_hides_a_model(roads: tuple[Gateway, list[Site], Provider], 
     gateway, _, _ = roads
     answers: dict[str, httpx.Response] = {whose: gateway.chat(content, whose, "/gemini/x", headers=headers) for whose in (team("models.deny"), "plain")}
     assert {whose: answer.status_code for whose, answer in answers.items()} == {team("models.deny"): status, "plain": 200}
+
+
+def test_an_embedded_image_counts_as_one_where_it_is_passed_on(roads: tuple[Gateway, list[Site], Provider]) -> None:
+    """A megabyte of Google's `inlineData` keeps within a budget and a limit that as much text does not keep to."""
+    gateway, _, _ = roads
+    path, statuses = GEMINI.replace("MODEL", MODEL), []
+    for data in ("a b " * 250_000, "iVBORw0KGgoA" * 90_000):
+        content = {"contents": [{"parts": [{"inlineData": {"mimeType": "image/png", "data": data}}]}], "generationConfig": {"maxOutputTokens": 9}}
+        statuses.append(gateway.chat(content, "small-budget", path).status_code)
+    assert statuses == [402, 200]
 
 
 def test_all_rules_and_roads_are_here() -> None:
