@@ -201,7 +201,7 @@ def permitted(call: Call, policy: Policy) -> Call:
 
 
 def _permit_others(call: Call, policy: Policy) -> None:
-    """Of the models that a request names for its provider to fall back on, each must be allowed too. Raises `Forbidden`, `BadRequest`."""
+    """Of the models that a request names to fall back on, each must be allowed too. Raises `Forbidden`, `BadRequest`."""
     try:
         named = orjson.loads(call.body[slice(*call.sketch.spans[_OTHERS])])
     except orjson.JSONDecodeError:
