@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import orjson
 from msgspec.structs import replace
 
 from gateway import dialects
@@ -30,13 +31,15 @@ from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
 from gateway.services import Services
 from router_policies.globs import first_match, globs
-from router_policies.policy import decide
+from router_policies.policy import decide, resolve_model
 from router_policies.rules import Limits, Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
 DEADLINE = "x-tollway-deadline-ms"
 _STORING, _STORED = "openai_responses", ("conversation", "prompt")
 """Fields that name what the provider keeps of a prompt."""
+_OTHERS = "models"
+"""OpenRouter's field for models that may answer instead."""
 _DEFAULT_RETRY_S = 5.0
 """Where no lane says when it will take calls again."""
 _SOON = frozenset({"healthy", "has_room"})
@@ -191,8 +194,23 @@ def said(call: Call, policy: Policy) -> Call:
 def permitted(call: Call, policy: Policy) -> Call:
     """The call as its client may say it. Raises `GatewayError` for what key or policy forbid, whoever would serve it."""
     permit_model(call.tenant, call.sketch.model)
+    if _OTHERS in call.sketch.spans:
+        _permit_others(call, policy)
     permit_size(policy.limits, len(call.body), choices(call), call.sketch.max_output_tokens)
     return said(call, policy)
+
+
+def _permit_others(call: Call, policy: Policy) -> None:
+    """Of the models that a request names to fall back on, each must be allowed too. Raises `Forbidden`, `BadRequest`."""
+    try:
+        named = orjson.loads(call.body[slice(*call.sketch.spans[_OTHERS])])
+    except orjson.JSONDecodeError:
+        raise BadRequest("models must be a list of names", param=_OTHERS) from None
+    for model in named if isinstance(named, list) else ():
+        if isinstance(model, str):
+            permit_model(call.tenant, model)
+            if (refusal := resolve_model(policy, model).refusal) is not None:
+                raise Forbidden(refusal, param=_OTHERS)
 
 
 def permit_size(limits: Limits, body_bytes: int, answers: int, output_tokens: int | None) -> None:

@@ -138,7 +138,7 @@ def roads(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Itera
             "live": {**common, "models": ["m-live", "u-m-live"]},
             "off": {**common, "models": ["m-off", "u-m-off"], "lanes": {"batch": {"offline": True}}},
         }
-        policies = {team(name): {**PLAIN, **rule.policy} for name, rule in RULES.items()} | {"plain": PLAIN, "small-budget": {**PLAIN, **_cap(1.5, "team")}}
+        policies = {team(name): {**PLAIN, **rule.policy} for name, rule in RULES.items()} | {"plain": PLAIN, "no-x": {**PLAIN, "models": {"deny": ["x-*"]}}, "small-budget": {**PLAIN, **_cap(1.5, "team")}}
         config = {"backends": backends, "passthrough": {"/gemini": "google"}, "queue": QUEUE}
         with Gateway(tmp_path_factory.mktemp("roads"), config, policies, BATCH_PRICES) as gateway:
             yield gateway, [up, claude, google], provider
@@ -218,6 +218,17 @@ def test_no_spelling_hides_a_model(roads: tuple[Gateway, list[Site], Provider], 
     gateway, _, _ = roads
     answers: dict[str, httpx.Response] = {whose: gateway.chat(content, whose, "/gemini/x", headers=headers) for whose in (team("models.deny"), "plain")}
     assert {whose: answer.status_code for whose, answer in answers.items()} == {team("models.deny"): status, "plain": 200}
+
+
+@pytest.mark.parametrize("road", ["chat", "responses", "messages", "passed by body", "batch, live lane", "batch, a provider's"])
+def test_a_model_to_fall_back_on_is_one_that_is_named(roads: tuple[Gateway, list[Site], Provider], road: str) -> None:
+    """What OpenRouter has `models` for; others may say so."""
+    gateway, _, _ = roads
+    way = ROADS[road]
+    body = {"model": way.model, **way.body, "models": ["x-denied"]}
+    statuses = {whose: send(gateway, way, body, whose, {})[0] for whose in ("no-x", "plain")}
+    assert statuses["plain"] == 200
+    assert statuses["no-x"] in (403, 404)
 
 
 def test_an_embedded_image_counts_as_one_where_it_is_passed_on(roads: tuple[Gateway, list[Site], Provider]) -> None:
