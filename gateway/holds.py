@@ -156,6 +156,8 @@ def _tokens(asked: Asked) -> int:
 
 def choices(call: Call) -> int:
     """How many answers are asked for at once. Raises `BadRequest` for what is no such number."""
+    if call.sketch.answers is not None:
+        return call.sketch.answers
     place = call.sketch.spans.get("n")
     if place is None or call.dialect != "openai_chat" or (text := call.body[slice(*place)]) == b"null":
         return 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -19,11 +18,24 @@ from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
 from gateway.backends.upstream import Body, Stopped, incoming, outgoing, read, unlocked
 from gateway.booking import Booking, Plan
+from gateway.core import clock
 from gateway.core.call import Call
-from gateway.core.errors import BadRequest, Forbidden, GatewayError, ModelNotFound, NotFound, UpstreamError
-from gateway.dialects import recognise, splice
+from gateway.core.errors import (
+    BadRequest,
+    Forbidden,
+    GatewayError,
+    ModelNotFound,
+    NotFound,
+    UnsupportedMedia,
+    UpstreamError,
+)
+from gateway.core.part import NOTHING as NO_FILES
+from gateway.dialects import passed, recognise
+from gateway.dialects.passed import NOTHING, Wishes
 from gateway.holds import Asked, Holds
-from gateway.planning import permit_model, said
+from gateway.metering import estimate
+from gateway.metering.prices import Offer
+from gateway.planning import permit_model, permit_size, said
 from gateway.prefix.chain import Chain
 from gateway.relay import Client
 from gateway.services import Services
@@ -37,7 +49,11 @@ _STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
 _CREDENTIALS = frozenset({401, 403})
 _MAKERS = frozenset({"compact"})
 """Paths under /v1/responses/ that make something, where others have an id."""
-_NAMED_IN_PATH = ("models", "model", "deployments")
+_FREE = frozenset({"cancel"})
+"""What may be done to a stored answer by POST without making another."""
+_COUNTS = "input_tokens"
+"""The path under /v1/responses/ that only counts."""
+_EVERY_MODEL = "*"
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -47,11 +63,16 @@ class Way:
 
     method: str
     target: Target
-    model: str
     costs: bool
     stops: bool
+    wishes: Wishes = NOTHING
     stored: str | None = None
     """The stored answer that it is about."""
+
+    @property
+    def model(self) -> str:
+        """The one that is booked; "" where none is named."""
+        return self.wishes.models[0] if self.wishes.models else ""
 
 
 class Passage:
@@ -70,7 +91,10 @@ class Passage:
         way = self._way(call, policy, method, place)
         booking = self._booking(call, policy, way)
         if way.costs:
-            held = await self._holds.take(policy, Asked(booking.id, call, booking.ranked, way.target, len(call.body)))
+            self._permit_price(policy, way)
+            call = booking.plan.call
+            asked = Asked(booking.id, call, booking.ranked, way.target, len(call.body), booking.plan.attached)
+            held = await self._holds.take(policy, asked)
             booking.hold = held.hold
             booking.open()
         else:
@@ -91,10 +115,13 @@ class Passage:
         stored = unquote(rest[0]) if rest and rest[0] else None
         target = self._keeper(call, policy, first, stored)
         path, stops = place.removeprefix("/v1"), policy.hang_up == "cancel"
-        if first == "responses" and stored in _MAKERS:
-            model = _permitted(call, policy, _model("", call.body))
-            return Way(method=method, target=target.at(path), model=model, costs=True, stops=stops)
-        return Way(method=method, target=target.at(path), model="", costs=False, stops=stops, stored=stored)
+        if first == "responses" and method == "POST" and stored != _COUNTS and not (len(rest) == 2 and rest[1] in _FREE):
+            if stored not in _MAKERS:
+                raise NotFound(f"POST does not go to {place[:100]}; answers are made at /v1/responses")
+            return Way(method=method, target=target.at(path), costs=True, stops=stops, wishes=_permitted(call, policy, ""))
+        if first == "batches" and method == "POST" and stored is None:
+            permit_model(call.tenant, "")  # which models its file names is not seen here
+        return Way(method=method, target=target.at(path), costs=False, stops=stops, stored=stored)
 
     def _keeper(self, call: Call, policy: Policy, api: str, stored: str | None) -> Target:
         """The backend that keeps what is asked for; where that is not known, the first of the team's that could."""
@@ -114,11 +141,15 @@ class Passage:
         if not _allowed(policy, target):
             raise Forbidden(f"backend {target.backend} is not among the team's backends")
         path, costs = place.removeprefix(prefix), method in ("POST", "PUT", "PATCH")
-        model = _model(path, call.body)
-        return Way(
-            method=method, target=target.at(path), model=_permitted(call, policy, model) if model or costs else "", costs=costs,
-            stops=policy.hang_up == "cancel",
-        )  # fmt: skip
+        seen = _permitted(call, policy, path) if costs else _permit_models(call, policy, Wishes(passed.in_path(path)))
+        return Way(method=method, target=target.at(path), costs=costs, stops=policy.hang_up == "cancel", wishes=seen)
+
+    def _permit_price(self, policy: Policy, way: Way) -> None:
+        """Raises `Forbidden` where the policy refuses what is not priced."""
+        offer = Offer(way.target.provider, way.model, way.target.priced_as, way.target.region)
+        if policy.unpriced == "refuse" and self._via.prices.rates(offer, clock.now_us()) is None:
+            model = way.model or "a request that names no model"
+            raise Forbidden(f"no price is known for {model}, and the policy refuses what is not priced")
 
     def _booking(self, call: Call, policy: Policy, way: Way) -> Booking:
         """What is booked for it, in the words of a decision that had no choice."""
@@ -129,10 +160,14 @@ class Passage:
             klass=klass, model=way.model, ranked=(ranked,), refused=(), reason=f"passed on to {target.backend}",
             policy_version=policy.version,
         )  # fmt: skip
-        call = replace(call, sketch=replace(call.sketch, model=way.model))
+        sketch = replace(
+            call.sketch, model=way.model, max_output_tokens=way.wishes.output, answers=way.wishes.answers
+        )  # fmt: skip
+        call = replace(call, sketch=sketch)
+        held = passed.embedded(call.body) if way.costs else NO_FILES
         plan = Plan(
             call=call, decision=decision, changes=(), chain=Chain(), lanes_seen=(),
-            prompt_tokens=max(len(call.body) // 4, 1), cached={},
+            prompt_tokens=estimate.usual_input(len(call.body), held), cached={}, attached=held,
         )  # fmt: skip
         return Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
@@ -230,32 +265,42 @@ class _Exchange:
         return ()
 
 
-def _permitted(call: Call, policy: Policy, model: str) -> str:
-    """The model, if team and key may use it; where none is named, a key that is for some models may not call."""
-    permit_model(call.tenant, model)
-    if model and (refusal := resolve_model(policy, model).refusal) is not None:
-        raise ModelNotFound(refusal, param="model")
-    return model
+def _permitted(call: Call, policy: Policy, path: str) -> Wishes:
+    """What a call asks for that makes something, where key and policy allow it. What cannot be read is passed on as well, but
+    not for those whom something is forbidden that it might say. Raises `GatewayError`."""
+    packed = call.headers.get("content-encoding", "identity") != "identity" and bool(call.body)
+    try:
+        if packed:
+            raise UnsupportedMedia("send it without content-encoding: what your policy or key limits has to be read")
+        seen = passed.wishes(path, call.body)
+    except (BadRequest, UnsupportedMedia):
+        if _narrowed(call, policy):
+            raise
+        seen = Wishes(passed.in_path(path))
+    permit_size(policy.limits, len(call.body), seen.answers, seen.output)
+    if not seen.models:
+        permit_model(call.tenant, "")
+    return _permit_models(call, policy, seen)
+
+
+def _permit_models(call: Call, policy: Policy, seen: Wishes) -> Wishes:
+    """Raises `Forbidden`, `ModelNotFound`."""
+    for model in seen.models:
+        permit_model(call.tenant, model)
+        if (refusal := resolve_model(policy, model).refusal) is not None:
+            raise ModelNotFound(refusal, param="model")
+    return seen
+
+
+def _narrowed(call: Call, policy: Policy) -> bool:
+    """Whether what a body may say is forbidden to this caller."""
+    models, limits = policy.models, policy.limits
+    every = not models.deny and any(glob.pattern == _EVERY_MODEL for glob in models.allow)
+    return bool(call.tenant.models) or not every or limits.max_output_tokens is not None or limits.max_choices is not None
 
 
 def _allowed(policy: Policy, target: Target) -> bool:
     return not policy.backends or first_match(policy.backends, target.backend) is not None
-
-
-def _model(path: str, body: bytes) -> str:
-    """The model that a request names, in its body or its path; "" where it names none."""
-    if body[:1] == b"{":
-        try:
-            places = splice.checked(body)
-        except BadRequest:
-            places = {}
-        if (place := places.get("model")) is not None:
-            return body[slice(*place)].decode().strip('"')
-    parts = [unquote(part) for part in path.partition("?")[0].split("/")]
-    for name, after in pairwise(parts):
-        if name in _NAMED_IN_PATH:
-            return after.partition(":")[0] if name == "models" else after
-    return ""
 
 
 def _headers(call: Call, way: Way) -> list[tuple[bytes, bytes]]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import orjson
 from msgspec.structs import replace
 
 from gateway import dialects
@@ -30,13 +31,15 @@ from gateway.normalize import Normalized, View, idle, normalize, note
 from gateway.prefix.chain import Chain, chain
 from gateway.services import Services
 from router_policies.globs import first_match, globs
-from router_policies.policy import decide
-from router_policies.rules import Policy
+from router_policies.policy import decide, resolve_model
+from router_policies.rules import Limits, Policy
 from router_policies.types import Ask, Decision, Lane, Ranked
 
 DEADLINE = "x-tollway-deadline-ms"
 _STORING, _STORED = "openai_responses", ("conversation", "prompt")
 """Fields that name what the provider keeps of a prompt."""
+_OTHERS = "models"
+"""OpenRouter's field for models that may answer instead."""
 _DEFAULT_RETRY_S = 5.0
 """Where no lane says when it will take calls again."""
 _SOON = frozenset({"healthy", "has_room"})
@@ -191,15 +194,33 @@ def said(call: Call, policy: Policy) -> Call:
 def permitted(call: Call, policy: Policy) -> Call:
     """The call as its client may say it. Raises `GatewayError` for what key or policy forbid, whoever would serve it."""
     permit_model(call.tenant, call.sketch.model)
-    limits = policy.limits
-    if limits.max_body_bytes is not None and len(call.body) > limits.max_body_bytes:
-        raise BadRequest(f"the body has {len(call.body)} bytes, the team's policy allows {limits.max_body_bytes}")
-    if (answers := choices(call)) > (limits.max_choices or answers):
-        raise BadRequest(f"the team's policy allows at most {limits.max_choices} answers a call", param="n")
-    asked = call.sketch.max_output_tokens
-    if limits.max_output_tokens is not None and asked is not None and asked > limits.max_output_tokens:
-        raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
+    if _OTHERS in call.sketch.spans:
+        _permit_others(call, policy)
+    permit_size(policy.limits, len(call.body), choices(call), call.sketch.max_output_tokens)
     return said(call, policy)
+
+
+def _permit_others(call: Call, policy: Policy) -> None:
+    """Of the models that a request names to fall back on, each must be allowed too. Raises `Forbidden`, `BadRequest`."""
+    try:
+        named = orjson.loads(call.body[slice(*call.sketch.spans[_OTHERS])])
+    except orjson.JSONDecodeError:
+        raise BadRequest("models must be a list of names", param=_OTHERS) from None
+    for model in named if isinstance(named, list) else ():
+        if isinstance(model, str):
+            permit_model(call.tenant, model)
+            if (refusal := resolve_model(policy, model).refusal) is not None:
+                raise Forbidden(refusal, param=_OTHERS)
+
+
+def permit_size(limits: Limits, body_bytes: int, answers: int, output_tokens: int | None) -> None:
+    """Raises `BadRequest` for what is more than the team's policy allows a call; `output_tokens`: as asked for, if at all."""
+    if limits.max_body_bytes is not None and body_bytes > limits.max_body_bytes:
+        raise BadRequest(f"the body has {body_bytes} bytes, the team's policy allows {limits.max_body_bytes}")
+    if answers > (limits.max_choices or answers):
+        raise BadRequest(f"the team's policy allows at most {limits.max_choices} answers a call", param="n")
+    if limits.max_output_tokens is not None and output_tokens is not None and output_tokens > limits.max_output_tokens:
+        raise BadRequest(f"the team's policy allows at most {limits.max_output_tokens} output tokens", param="max_tokens")
 
 
 def output_cap(call: Call, policy: Policy) -> int | None:
@@ -242,7 +263,7 @@ def _nobody(
     how long a lane is still left alone."""
     model = decision.model
     serving = [lane.key for lane in lanes if model in lane.models]
-    if not serving and unspoken is not None:
+    if not serving and unspoken is not None and decision.denied is None:
         return BadRequest(f"the model {model[:100]!r} is not served at {dialects.DIALECTS[unspoken].PATH}", param="model")
     if not serving:
         text = f"the model {model[:100]!r} does not exist here; GET /v1/models lists what there is"

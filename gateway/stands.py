@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from gateway.budgets import Account, BudgetRule, Gate, Payer
 from gateway.budgets.windows import Kind
-from gateway.core.call import Call, Tenant
+from gateway.core.call import PASSED_ON, Call, Tenant
 from gateway.core.money import nanos
 from router_policies.globs import first_match
 from router_policies.rules import Policy, Rate
@@ -71,7 +71,7 @@ class Stands:
                 _bound(self._gates)
                 found = self._gates[key] = _made(rate, payer.team, owner)
             gates += [gate for gate in found if first or gate.kind not in _OF_CALLS]
-        return tuple([_for(gate, call, tokens) for gate in gates if gate.kind != "same" or call.sketch.parts])
+        return tuple([_for(gate, call, tokens) for gate in gates if gate.kind != "same" or _prompt(call)])
 
     def _rules_of(self, policy: Policy) -> tuple[tuple[BudgetRule, ...], bool]:
         found = self._rules.get(policy.version)
@@ -118,9 +118,15 @@ def _for(gate: Gate, call: Call, tokens: int) -> Gate:
     if gate.kind == "tokens":
         return gate._replace(units=max(tokens, 1))
     if gate.kind == "same":
-        names = b"".join([part.block.named().to_bytes(8) for part in call.sketch.parts])
-        return gate._replace(id=f"{gate.id}/{blake2b(names, digest_size=8).hexdigest()}")
+        return gate._replace(id=f"{gate.id}/{blake2b(_prompt(call), digest_size=8).hexdigest()}")
     return gate
+
+
+def _prompt(call: Call) -> bytes:
+    """What tells one prompt from another; where nothing is known of a request, that is where it goes and all of it."""
+    if call.dialect == PASSED_ON and call.body:
+        return call.path.encode("utf-8", "replace") + b"\0" + call.body
+    return b"".join([part.block.named().to_bytes(8) for part in call.sketch.parts])
 
 
 def _made(rate: Rate, team: str, owner: str) -> tuple[Gate, ...]:

@@ -1,7 +1,7 @@
 """What providers keep for clients, and which backend keeps it: answers that a later call goes on from, files, batches.
 
 Providers know one key, ours, so without this any team could read what another one stored. The latest are in memory; all are
-written to the database a little later, so that other processes and later starts know them too: `recall` looks there.
+written to the database at once, or with the next few, so that other processes and later starts know them: `recall` looks there.
 What nobody stored through us is left to the provider to find.
 """
 from __future__ import annotations
@@ -114,12 +114,12 @@ class Stored:
         pruned_s = -PRUNE_S
         while True:
             await self._wake.wait()
-            await asyncio.sleep(WRITE_S)
             if not await self._flush():
                 await asyncio.sleep(1.0)
             elif time.monotonic() - pruned_s > PRUNE_S and self._shelf is not None:
                 pruned_s = time.monotonic()
                 await self._shelf.prune(clock.now_us())
+            await asyncio.sleep(WRITE_S)  # not before: the next turn may come at once, to another process
 
     async def _flush(self) -> bool:
         self._wake.clear()

@@ -21,7 +21,7 @@ from gateway.batches.pacing import Pacing
 from gateway.batches.ready import Ready, name_of
 from gateway.booking import Booking, Plan
 from gateway.core import clock
-from gateway.core.errors import GatewayError
+from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.ids import new_id
 from gateway.core.outcome import Observed
 from gateway.core.usage import TokenUsage
@@ -124,6 +124,8 @@ class Handover:
     async def _booking(self, one: Ready, lane: Lane, target: Target) -> Booking:
         """Held and journalled as if it were sent by itself, with an output limit where team or budget set one."""
         model, call, cap = one.resolved.model, one.call, output_cap(one.call, one.policy)
+        if one.policy.unpriced == "refuse" and lane.models[model].rates.uncached is None:
+            raise Forbidden(f"no price is known for {model}, and the policy refuses what is not priced")
         body = self._body(one, lane, target, cap)
         if cap is not None:
             call = replace(call, sketch=replace(call.sketch, max_output_tokens=cap))

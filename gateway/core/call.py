@@ -12,6 +12,9 @@ from gateway.core.part import Part
 LONG_BYTES = 2 * 1024 * 1024
 """Bodies above it are read in a thread. Below, handing it over costs all other calls as much as reading it here."""
 
+PASSED_ON = "other"
+"""The dialect of a request that is only passed on."""
+
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """Who a key belongs to; every budget, cache and report is scoped by it."""
@@ -42,6 +45,8 @@ class Sketch(msgspec.Struct, frozen=True, kw_only=True):
     parts: Sequence[Part] = ()
     """Of the prompt, in the order in which the provider renders them."""
     max_output_tokens: int | None = None
+    answers: int | None = None
+    """How many are asked for at once, where that was read already."""
     service_tier: str | None = None
     wants_usage: bool = True
     """Whether the client asked for usage in its stream (always true where the dialect sends it anyway)."""

@@ -6,6 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
+USUAL_IMAGE_TOKENS, USUAL_FILE_TOKENS, BYTES_PER_TOKEN = 1_500, 2_000, 4
+_FILE_BYTES_PER_TOKEN = 200
+"""Of large files, sounds and films: a scanned page has 100 to 500 kB and 1,500 to 3,000 tokens, a minute of sound 1 to 4 MB and
+some 600."""
 _NAME_BYTES, _SPARE_BITS = 8, 4
 
 
@@ -22,6 +26,25 @@ class Attached(NamedTuple):
     """Earlier items and spoken answers that it names."""
     earlier_tokens: int = 0
     """Of what the provider has stored of the conversation."""
+    files: int = 0
+    file_bytes: int = 0
+    """Of files, sounds and films that travel in it, other than plain text."""
+
+    def weight(self, size: int) -> int:
+        """Of so many bytes that hold it, as if they were all text."""
+        beside = self.images * USUAL_IMAGE_TOKENS + self.file_tokens
+        return max(size - self.embedded_bytes, 0) + beside * BYTES_PER_TOKEN
+
+    @property
+    def embedded_bytes(self) -> int:
+        """Of all that travels in the prompt and is no text."""
+        return self.image_bytes + self.file_bytes
+
+    @property
+    def file_tokens(self) -> int:
+        """About how many the files have that travel in it."""
+        few = min(self.file_bytes // BYTES_PER_TOKEN, self.files * USUAL_FILE_TOKENS)
+        return max(few, self.file_bytes // _FILE_BYTES_PER_TOKEN)
 
 
 NOTHING = Attached()
@@ -35,8 +58,8 @@ class Block(msgspec.Struct, eq=False, gc=False):
     millions. 0: nobody has asked for it yet, see `named`."""
     size: int
     """Bytes."""
-    bare: int
-    """Bytes without the client's markers."""
+    weight: int
+    """Bytes that it counts for: without the client's markers, an image or a file as its usual tokens would have."""
     marked: bool
     """Whether it has such markers."""
     role: str | None = None
@@ -52,7 +75,7 @@ class Block(msgspec.Struct, eq=False, gc=False):
     calls_out: bool | None = None
     """As tools, whether one names a server to call."""
     attached: Attached | None = None
-    """As a message: see `dialects/attached.py`."""
+    """See `dialects/attached.py`; None: not looked for."""
     unnamed: bytes = b""
     """What the name will be made of."""
 

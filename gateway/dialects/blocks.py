@@ -15,13 +15,16 @@ from hashlib import sha256
 import msgspec
 
 from gateway.core.errors import BadRequest
-from gateway.core.part import Block, name_of
+from gateway.core.part import NOTHING, Attached, Block, name_of
 from gateway.dialects import limits, splice
+from gateway.dialects.attached import attached_to, only_words
 from gateway.dialects.marking import MARKERS, marked, unmarked
 
 ENTRY_BYTES = 240
 MAX_BYTES = 8 * 1024 * 1024
 _KEY_BYTES = 8
+_HEAVY = 8_192
+"""An image in less than so many bytes weighs about what it should."""
 _HEAD = ("role", "type")
 
 
@@ -99,7 +102,7 @@ def checked(value: bytes, outer: int) -> Block:
 
 def fresh(value: bytes) -> Block:
     """What is known of a value that is within limits."""
-    return _named(value, marked(value))
+    return _named(value, marked(value), attached_to(value) if len(value) >= _HEAVY else None)
 
 
 def passing(value: bytes) -> Block:
@@ -139,7 +142,7 @@ def _opened(value: bytes, places: splice.Spans, outer: int) -> Block:
             inner = value[start:end]
             limits.check_shape(inner, outer + 1)
             has_marks = has_marks or marked(inner)
-    block = _named(value, has_marks)
+    block = _named(value, has_marks, NOTHING if only_words(value, places) else attached_to(value))
     head = [b'"%b":%b' % (name.encode(), value[slice(*places[name])]) for name in _HEAD if name in places]
     block.role = role_in(b"{%b}" % b",".join(head))
     if value.startswith(b'"', places.get("content", (0, 0))[0]):
@@ -147,6 +150,6 @@ def _opened(value: bytes, places: splice.Spans, outer: int) -> Block:
     return block
 
 
-def _named(value: bytes, has_marks: bool) -> Block:
+def _named(value: bytes, has_marks: bool, held: Attached | None) -> Block:
     bare = unmarked(value) if has_marks else value
-    return Block(name_of(bare), len(value), len(bare), has_marks)
+    return Block(name_of(bare), len(value), (held or NOTHING).weight(len(bare)), has_marks, attached=held)

@@ -31,9 +31,9 @@ def _walk(value: Json) -> Iterator[str]:
         for each in value:
             yield from _walk(each)
     elif isinstance(value, dict):
-        drawn = value.get("type") == "image_generation_call"
+        drawn, written = value.get("type") == "image_generation_call", value.get("type") == "text"
         for key, each in value.items():
-            if key not in _NO_TEXT and not (drawn and key == "result"):
+            if (key not in _NO_TEXT or (written and key == "data")) and not (drawn and key == "result"):
                 if key in ("input", "arguments") and isinstance(each, dict):
                     yield msgspec.json.encode(each).decode()
                 else:

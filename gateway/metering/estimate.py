@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.core.money import nanos_from_picos
-from gateway.core.part import NOTHING, Attached
+from gateway.core.part import BYTES_PER_TOKEN, NOTHING, USUAL_FILE_TOKENS, USUAL_IMAGE_TOKENS, Attached
 from gateway.metering.prices import Offer, PriceBook
 
 TEMPLATE_TOKENS = 64
@@ -29,8 +29,7 @@ _IMAGE_TOKENS = (
 )  # fmt: skip
 """(provider, model, the most that one image may come to). Anthropic: 4,784 at the highest resolution; gpt-4o-mini: 2,833 and
 5,667 for each of up to eight tiles; OpenAI else up to 10,000 patches, times up to 1.7; Qwen up to 16,384."""
-_USUAL_IMAGE_TOKENS, _USUAL_LINK_TOKENS, _USUAL_ITEM_TOKENS = 1_500, 2_000, 300
-_BYTES_PER_TOKEN = 4
+_USUAL_ITEM_TOKENS = 300
 DEFAULT_MAX_OUTPUT = 128_000
 """Output bound of a model of which we know none."""
 
@@ -102,21 +101,21 @@ def input_bound(offer: Offer, body_bytes: int, held: Attached = NOTHING, *, has_
     if held is NOTHING:
         return text
     images = held.images * _image_tokens(offer.provider, offer.model)
-    links = (held.linked + bool(held.recalled)) * LINK_TOKENS
-    return max(text - held.image_bytes, 0) + min(images + links + held.earlier_tokens, WINDOW_TOKENS)
+    links = (held.linked + bool(held.recalled)) * LINK_TOKENS + min(held.file_bytes, held.files * LINK_TOKENS)
+    return max(text - held.embedded_bytes, 0) + min(images + links + held.earlier_tokens, WINDOW_TOKENS)
 
 
 def usual_input(body_bytes: int, held: Attached = NOTHING) -> int:
     """About how many prompt tokens a request body means, at least 1."""
     if held is NOTHING:
-        return max(body_bytes // _BYTES_PER_TOKEN, 1)
-    return max(max(body_bytes - held.image_bytes, 0) // _BYTES_PER_TOKEN + usual_beside(held), 1)
+        return max(body_bytes // BYTES_PER_TOKEN, 1)
+    return max(max(body_bytes - held.embedded_bytes, 0) // BYTES_PER_TOKEN + usual_beside(held), 1)
 
 
 def usual_beside(held: Attached) -> int:
     """About how many tokens a prompt has beside its text."""
-    named = held.linked * _USUAL_LINK_TOKENS + held.recalled * _USUAL_ITEM_TOKENS
-    return held.images * _USUAL_IMAGE_TOKENS + named + held.earlier_tokens
+    named = held.linked * USUAL_FILE_TOKENS + held.recalled * _USUAL_ITEM_TOKENS
+    return held.images * USUAL_IMAGE_TOKENS + held.file_tokens + named + held.earlier_tokens
 
 
 @cache

@@ -124,7 +124,8 @@ def _inside(page: Page, kind: str, part: int) -> list[Place]:
         return []
     before = page.keys[part - 1].to_bytes(8) if part else page.root.encode("utf-8", "replace")
     key = int.from_bytes(blake2b(before + page.body[start : start + cut], digest_size=8).digest())
-    return [Place(kind, part, page.ends[part] - (end - start - cut), key, blocks - 2)]
+    whole, earlier = page.ends[part], page.ends[part - 1] if part else 0
+    return [Place(kind, part, max(whole - (end - start - cut), earlier), key, blocks - 2)]
 
 
 def inner(body: bytes, part: Part) -> tuple[int, int]:

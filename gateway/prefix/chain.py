@@ -21,8 +21,8 @@ _LONG_PARTS, _MOST_RUNS = 8, 1_024
 
 
 class Links(NamedTuple):
-    """`keys[k]` names the prompt up to and including part k, `ends[k]` is its length in bytes; whether markers of the client's
-    stand in it.
+    """`keys[k]` names the prompt up to and including part k, `ends[k]` is its length in bytes (an image counts as many as its
+    tokens would have); whether markers of the client's stand in it.
 
     A key is 60 bits of a digest: as small as Python keeps a number, and wide enough for an index of millions, where a clash
     makes one wrong forecast.
@@ -116,7 +116,7 @@ def _links(running: Any, blocks: Sequence[Block], total: int) -> tuple[list[int]
     for block in blocks:
         update((block.name or block.named()).to_bytes(_KEY_BYTES))
         keys.append(number(digest()) >> _SPARE_BITS)
-        total += block.bare
+        total += block.weight
         ends.append(total)
         marked = marked or block.marked
     return keys, ends, running, marked

@@ -50,7 +50,7 @@ def explain(history: History, sent: Sent, read: int) -> Miss | None:
     if not chain.parts or tokens <= 0:
         return None
     ids = chain.names
-    sizes = [part.end - part.start for part in chain.parts]
+    sizes = [part.block.weight for part in chain.parts]
     earlier = _nearest(history, sent, sizes)
     if earlier is None:
         return None

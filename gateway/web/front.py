@@ -25,7 +25,7 @@ from gateway.access.keys import KeyRing
 from gateway.access.origins import Origin
 from gateway.admission import Admission, Go
 from gateway.core import clock
-from gateway.core.call import LONG_BYTES, Call, Sketch, Tenant
+from gateway.core.call import LONG_BYTES, PASSED_ON, Call, Sketch, Tenant
 from gateway.core.errors import (
     BadRequest,
     GatewayError,
@@ -49,6 +49,7 @@ Pass = Callable[[Call, str, str, Client], Awaitable[None]]
 DIALECT_OF_PATH = {module.PATH: name for name, module in dialects.DIALECTS.items()}
 COUNTED = "/v1/messages/count_tokens"
 _STORES = ("/v1/responses", "/v1/files", "/v1/batches")
+_DOTS = frozenset({".", ".."})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_INFLATED_RATIO = 100
 _ZSTD_WINDOW_BYTES = 8 << 20
@@ -192,7 +193,7 @@ class Front:
         head = heads.read(scope["headers"])
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed.of(f"{scope['path'][:100]} does not take {scope['method'][:20]}", ", ".join(_METHODS))
-        if ".." in scope["path"].split("/"):
+        if not _DOTS.isdisjoint(scope["path"].split("/")):
             raise NotFound(f"there is nothing at {scope['path'][:100]}")
         query, key = _query(scope["query_string"].decode("latin-1"))
         origin = Origin(_peer(scope), head.forwarded)
@@ -200,7 +201,7 @@ class Front:
         length = head.headers.get("content-length", "")
         body = await client.body(self.max_body_bytes, _whole(length))
         client.watch()
-        visit = Visit("other", scope["path"], head, origin, tenant, at_us, came_s, len(body))
+        visit = Visit(PASSED_ON, scope["path"], head, origin, tenant, at_us, came_s, len(body))
         call = _call(visit, body, Sketch(model="", stream=False, spans={}))
         await self._servers.pass_on(call, scope["method"], scope["raw_path"].decode("latin-1") + query, client)
 

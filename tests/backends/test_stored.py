@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
+from gateway.backends import stored as stored_things
 from gateway.backends.stored import Stored
 from gateway.core.errors import NotFound
 
@@ -23,3 +27,31 @@ def test_the_oldest_is_forgotten_first() -> None:
     for name in ("a", "b", "a", "c"):
         stored.keep(name, "t", "x")
     assert [stored.backend(name, "t") for name in "abc"] == ["x", None, "x"]
+
+
+class Shelf:
+    """Says what is written into it."""
+
+    def __init__(self) -> None:
+        self.written: asyncio.Queue[list[str]] = asyncio.Queue()
+
+    async def note(self, things: Sequence[tuple[str, str, str, int | None]]) -> None:
+        await self.written.put([name for name, *_ in things])
+
+    async def find(self, name: str) -> None:
+        return None
+
+    async def prune(self, now_us: int) -> None: ...
+
+
+async def test_the_first_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker may have the conversation's next turn in milliseconds; only what follows close behind waits."""
+    monkeypatch.setattr(stored_things, "WRITE_S", 3_600.0)
+    shelf = Shelf()
+    stored = Stored(shelf)
+    stored.start()
+    stored.keep("resp_1", "t", "x")
+    assert await shelf.written.get() == ["resp_1"]
+    stored.keep("resp_2", "t", "x")
+    await stored.close()
+    assert await shelf.written.get() == ["resp_2"]

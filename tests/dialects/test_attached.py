@@ -14,6 +14,7 @@ PNG = "iVBORw0KGgo" * 200
 DATA = f"data:image/png;base64,{PNG}"
 SIZE = len(DATA)
 CHAT, RESPONSES, MESSAGES = "openai_chat", "openai_responses", "anthropic_messages"
+PDF = "data:application/pdf;base64,AAAA"
 
 
 def found(dialect: str, *contents: Any, whole: bool = False) -> Attached:
@@ -26,9 +27,17 @@ def found(dialect: str, *contents: Any, whole: bool = False) -> Attached:
 @pytest.mark.parametrize(("dialect", "content", "expected"), [
     (CHAT, {"type": "image_url", "image_url": {"url": DATA}}, Attached(images=1, image_bytes=SIZE)),
     (CHAT, {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}, Attached(images=1)),
-    (CHAT, {"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}}, Attached(sounds=1)),
+    (CHAT, {"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}}, Attached(sounds=1, files=1, file_bytes=len(PNG))),
     (CHAT, {"type": "file", "file": {"file_id": "file-1"}}, Attached(linked=1)),
-    (CHAT, {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}, NOTHING),
+    (CHAT, {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF}}, Attached(files=1, file_bytes=len(PDF))),
+    (CHAT, {"type": "file", "file": {"filename": "a.csv", "file_data": "data:text/csv;base64,AAAA"}}, NOTHING),
+    (CHAT, {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}, Attached(files=1, file_bytes=26)),
+    (RESPONSES, {"type": "input_file", "filename": "a.pdf", "file_data": PDF}, Attached(files=1, file_bytes=len(PDF))),
+    (RESPONSES, {"type": "input_file", "filename": "notes.md", "file_data": "AAAA"}, NOTHING),
+    (MESSAGES, {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}, Attached(files=1, file_bytes=4)),
+    (MESSAGES, {"type": "document", "source": {"type": "content", "content": [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+    ]}}, Attached(1, len(PNG))),
     (CHAT, {"type": "video_url", "video_url": {"url": "https://a.example/b.mp4"}}, Attached(linked=1)),
     (CHAT, {"type": "audio_url", "audio_url": {"url": "https://a.example/b.mp3"}}, Attached(sounds=1, linked=1)),
     (CHAT, {"type": "text", "text": '{"type": "image_url", "image_url": {"url": "' + DATA + '"}}'}, NOTHING),

@@ -18,7 +18,7 @@ PADDING = "x" * 5_000
 
 
 def facts(block: Block) -> tuple[int, int, int, bool]:
-    return block.named(), block.size, block.bare, block.marked
+    return block.named(), block.size, block.weight, block.marked
 
 
 @given(st.lists(st.binary(max_size=6), max_size=30), st.integers(1, 5))

@@ -15,6 +15,7 @@ from gateway.dialects import text
     ([{"content": [{"type": "input_image", "image_url": "data:..."}, {"type": "input_file", "file_url": "https://a.example/b"}]}], []),
     ([{"type": "image_generation_call", "result": "xx"}, {"type": "function_call_output", "output": [{"result": "yes"}]}], ["yes"]),
     ([{"content": [{"type": "tool_use", "name": "t", "input": {"a": 1}}]}], ["t", '{"a":1}']),
+    ([{"content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a report"}}]}], ["a report"]),
     ([{"content": None, "tool_calls": [{"function": {"name": "t", "arguments": "{}"}}]}], ["t", "{}"]),
 ])
 def test_pieces(value: Any, pieces: list[str]) -> None:

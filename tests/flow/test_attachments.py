@@ -43,6 +43,18 @@ def test_an_embedded_image_counts_as_an_image(site: Site, tmp_path: Path) -> Non
         assert (text.status_code, text.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
+@pytest.mark.parametrize("content", [
+    {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PNG}"}},
+    {"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}},
+], ids=["pdf", "sound"])  # fmt: skip
+def test_embedded_files_and_sounds_do_not_count_by_their_bytes(site: Site, tmp_path: Path, content: dict[str, Any]) -> None:
+    """They fit where the provider takes them: 1.2 MB are no 300,000 tokens of text, and no more than a window of them is reserved."""
+    site.says(whole(chat_answer()))
+    with gateway(tmp_path, site, 1.0, 100_000, limits={"tokens_per_minute": 20_000}) as running:
+        answer = running.chat(asked(site.model, [content]))
+        assert answer.status_code == 200, answer.text
+
+
 def test_what_is_only_named_is_reserved_too(site: Site, tmp_path: Path) -> None:
     """A link is a few bytes and may cost 0.08 dollars: it is refused where a text of its length is served."""
     site.says(whole(chat_answer()))

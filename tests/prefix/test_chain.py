@@ -113,3 +113,14 @@ def test_dialects_see_when_a_conversation_is_under_way() -> None:
     assert under_way("openai_responses", input="x") == (0, 1, False)
     assert under_way("openai_responses", input=[user, {"type": "function_call", "call_id": "1"}]) == (0, 1, True)
     assert under_way("anthropic_messages", system="s", messages=[user, assistant]) == (1, 2, True)
+
+
+def test_an_image_weighs_what_its_tokens_would() -> None:
+    """Not its bytes: what is reckoned by bytes a token (places, minimums, shares) stays right for text beside it."""
+    def ends(*contents: dict[str, object]) -> tuple[int, ...]:
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": list(contents)}, {"role": "user", "content": "x" * 5_000}]}).encode()
+        return chain("d", "m", dialects.read("openai_chat", body).parts).ends
+
+    text, image = {"type": "text", "text": "y" * 5_000}, {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 999_978}}
+    (with_image, _), (alone, _) = ends(text, image), ends(text)
+    assert 6_000 < with_image - alone < 6_100
