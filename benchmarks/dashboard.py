@@ -104,7 +104,7 @@ def _server(stack: contextlib.ExitStack) -> str:
         raise SystemExit("no PostgreSQL: install the test extra, or name one by --postgres")
     server = Postgres(found)
     stack.callback(server.stop)
-    return server.url
+    return server.hasty_url
 
 
 def _entries(url: str) -> int:

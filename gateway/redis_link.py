@@ -218,6 +218,7 @@ class _Wire(asyncio.Protocol):
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
             future.set_exception(Away("the connection is closed"))
+            future.exception()          # as where it breaks: nobody need look
             return future
         if not self._out:
             self._loop.call_soon(self._flush)

@@ -1,16 +1,16 @@
 """A bad wire: a TCP proxy that holds everything back, loses packets, or cuts, as its test says.
 
 What a network drops TCP sends again, so a lost packet is one that comes late, and all behind it. Nothing is ever lost for good
-but by a cut.
+but by a cut. It works on bare sockets: asyncio's server forgets whom it has accepted when it is closed before their streams are
+made, and their sockets are then nobody's.
 """
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
+import socket
 import threading
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
 
 from tests.upstream import PATIENCE_S
 
@@ -19,7 +19,7 @@ RESENT_S = (0.2, 0.4, 0.8)
 
 
 class FaultProxy:
-    """Listens on a free port, in a thread of its own."""
+    """Listens on a free port, in a thread of its own; all that it opens is closed when `close` returns."""
 
     def __init__(self, target_port: int, seed: int = 7) -> None:
         self.loses = 0.0
@@ -27,15 +27,17 @@ class FaultProxy:
         self.cuts = 0.0
         """The share of packets at which the connection ends."""
         self.passed = self.lost = self.cut = 0
-        self._target, self._luck = target_port, random.Random(seed)
-        self._writers = set[asyncio.StreamWriter]()
+        self._target, self._luck = ("127.0.0.1", target_port), random.Random(seed)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._connections = set[asyncio.Task[None]]()
         self._open = asyncio.Event()
         self._open.set()
+        self._end = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="fault-proxy")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="fault-proxy")
         self._thread.start()
-        self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512))
-        self.port: int = self._server.sockets[0].getsockname()[1]
 
     def silence(self) -> None:
         """Nothing passes any more, also of new connections, and nobody is told."""
@@ -47,48 +49,49 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._open.set)
 
     def close(self) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(PATIENCE_S)
-        self._loop.close()
+        assert not self._thread.is_alive(), "the bad wire did not end"
 
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+    def _run(self) -> None:
+        with contextlib.closing(self._loop):
+            self._loop.run_until_complete(self._work())
 
-    async def _end(self) -> None:
-        """Whoever was let in a moment ago has his connection first: cancelled before that, its socket would be nobody's."""
-        self._server.close()
-        self._open.set()
-        quiet = 0
-        while quiet < 3:
-            await asyncio.sleep(0.01)
-            quiet = 0 if self._writers else quiet + 1
-            for writer in self._writers:
-                writer.transport.abort()
+    async def _work(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+        await self._end.wait()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with self._kept(writer):
-            await self._open.wait()
-            theirs, to_them = await asyncio.open_connection("127.0.0.1", self._target)
-            async with self._kept(to_them):
-                await asyncio.gather(self._pass(reader, to_them), self._pass(theirs, writer))
+    def _accept(self) -> None:
+        """The socket is closed with its task, also with one that is cancelled before its first step."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            theirs, _ = self._listener.accept()
+            task = self._loop.create_task(self._serve(theirs))
+            self._connections.add(task)
+            task.add_done_callback(lambda _: theirs.close())
+            task.add_done_callback(self._connections.discard)
 
-    @contextlib.asynccontextmanager
-    async def _kept(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-        """Until it ends, however it does."""
-        self._writers.add(writer)
-        try:
-            with contextlib.suppress(OSError):
-                yield
-        finally:
-            writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            self._writers.discard(writer)
+    async def _serve(self, theirs: socket.socket) -> None:
+        await self._open.wait()
+        with socket.socket() as ours:
+            for each in (theirs, ours):
+                each.setblocking(False)
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                await self._loop.sock_connect(ours, self._target)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._pass(theirs, ours))
+                    both.create_task(self._pass(ours, theirs))
+            except* OSError:
+                pass
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(self, source: socket.socket, to: socket.socket) -> None:
         """Raises `ConnectionError` where this direction ends, which ends the other."""
-        while data := await reader.read(65_536):
+        while data := await self._loop.sock_recv(source, 65_536):
             await self._open.wait()
             if self._luck.random() < self.cuts:
                 self.cut += 1
@@ -96,7 +99,6 @@ class FaultProxy:
             if self._luck.random() < self.loses:
                 self.lost += 1
                 await asyncio.sleep(self._luck.choice(RESENT_S))
-            writer.write(data)
-            await writer.drain()
+            await self._loop.sock_sendall(to, data)
             self.passed += 1
         raise ConnectionError

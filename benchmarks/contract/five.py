@@ -79,7 +79,8 @@ def five() -> Iterator[Five]:
         words = chat_stream()
         sites[1].says(stream(*words[:3], Pause(0.02), *words[3:]))
         config = {
-            "backends": {site.name: backend(site) for site in sites}, "database_url": postgres.url, "redis_url": redis.url,
+            "backends": {site.name: backend(site) for site in sites},
+            "database_url": postgres.hasty_url, "redis_url": redis.url,
             "key_pepper": "env:PEPPER", "durability": "power", "max_attempts": 1,
         }  # fmt: skip
         tight = {**PLAIN, "budgets": [{"name": "cap", "limit_usd": _TIGHT_USD, "window": "total"}]}

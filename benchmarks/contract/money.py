@@ -80,7 +80,7 @@ def store_away(scale: Scale) -> Reached:
     seconds = scale.of(0, 120)
     found = scenarios(
         "C5", f"4 ways, away for {max(seconds / 2, 1):.0f} s each; 3 bad wires; no promoted replica", f"{_REPLICAS}::{_AWAY}",
-        f"{_WIRES}::test_redis_is_behind_a_bad_wire", TOLLWAY_CHAOS_S=seconds, TOLLWAY_WIRES=1,
+        f"{_WIRES}::test_redis_is_behind_a_bad_wire", TOLLWAY_CHAOS_S=seconds,
     )  # fmt: skip
     waits = [[float(ms) for ms in each.split(", ")] for each in re.findall(r"'hold_ms_p50_p99_max': \[([^]]+)\]", found.figure)]
     longest, usual = max((each[2] for each in waits), default=0.0), max((each[0] for each in waits), default=0.0)
@@ -93,7 +93,7 @@ def database_away(scale: Scale) -> Reached:
     """SIGKILL and SIGSTOP of PostgreSQL under load, starts without it; a wire that loses, cuts, is silent; a full disk."""
     return scenarios(
         "C6", "killed, frozen, 3 bad wires, its disk full (needs root), for some seconds under load",
-        "tests/flow/test_replicas.py", _WIRES, "-k", "database", TOLLWAY_WIRES=1,
+        "tests/flow/test_replicas.py", _WIRES, "-k", "database",
     )  # fmt: skip
 
 

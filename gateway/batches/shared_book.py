@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from gateway.batches.book import TABLES, Book
 from gateway.core.errors import GatewayError
-from gateway.ledger.sql import async_url
+from gateway.ledger.sql import CONNECT_S, async_url, waits
 
 _SCHEMA = "tollway_queue"
 _SIZE = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = "
@@ -42,7 +42,7 @@ class PostgresBook(Book):
     def __init__(self, url: str) -> None:
         self._engine = create_async_engine(
             async_url(url), pool_size=4, pool_pre_ping=True,
-            connect_args={"timeout": 5, "command_timeout": _STATEMENT_S, "server_settings": {"search_path": _SCHEMA}},
+            connect_args={**waits(url, CONNECT_S, _STATEMENT_S), "server_settings": {"search_path": _SCHEMA}},
         )  # fmt: skip
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="queue-book", daemon=True)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from gateway.ledger.sql import async_url
+from gateway.ledger.sql import async_url, waits
 
 _AGAIN_S, _LOOK_S = 5.0, 5.0
 _KEY = 0x746F6C6C  # of the advisory lock
@@ -60,7 +60,7 @@ class PostgresTurn:
     """An advisory lock, held by a connection of its own: the server gives it to another replica when that breaks."""
 
     def __init__(self, url: str) -> None:
-        how = {"timeout": 5, "command_timeout": 5}
+        how = waits(url)
         self._engine = create_async_engine(async_url(url), poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=how)
         self._connection: AsyncConnection | None = None
         self._looked_s = 0.0

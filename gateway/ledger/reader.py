@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from gateway.ledger.rollup_tables import STATE
-from gateway.ledger.sql import async_url
+from gateway.ledger.sql import CONNECT_S, async_url, waits
 
 Rows = list[dict[str, Any]]
 Why = Literal["missing", "locked", "schema", "away"]
@@ -115,11 +115,7 @@ class PostgresReader:
             pool_pre_ping=True,
             json_deserializer=orjson.loads,
             isolation_level="REPEATABLE READ",
-            connect_args={
-                "timeout": 5,
-                "command_timeout": STATEMENT_S,
-                "server_settings": SERVER_SETTINGS,
-            },
+            connect_args={**waits(url, CONNECT_S, STATEMENT_S), "server_settings": SERVER_SETTINGS},
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ledger-reader", daemon=True)

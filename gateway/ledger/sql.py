@@ -45,8 +45,9 @@ _STEPS_AT_ONCE, _PAUSE_S = 20_000, 0.0001
 """Of SQLite's own machine, within a statement, between two pauses: about half a millisecond, and how long they are."""
 QUEUE = 20_000
 RETRY_S = 1.0
-COMMAND_S = 5.0
-"""Longest that a statement on PostgreSQL may take: a server that has stopped must not stop us."""
+CONNECT_S, COMMAND_S = 5.0, 5.0
+"""Longest that a connection to PostgreSQL, and a statement there, may take: a server that has stopped must not stop us."""
+_CONNECT, _COMMAND, _LONGEST_S = "connect_timeout", "command_timeout", 3_600
 
 STEPS_BACK = 5
 """Steps of niceness by which the thread that writes to SQLite stands behind the loop."""
@@ -78,7 +79,20 @@ def async_url(url: str) -> URL:
     backend = parsed.drivername.partition("+")[0]
     if backend not in drivers:
         raise ValueError(f"database_url: {backend} is not supported; use sqlite:///FILE or postgresql://HOST/NAME")
-    return parsed.set(drivername=drivers[backend])
+    return parsed.set(drivername=drivers[backend]).difference_update_query((_CONNECT, _COMMAND))
+
+
+def waits(url: str, connect_s: float = CONNECT_S, command_s: float = COMMAND_S) -> dict[str, float]:
+    """How long PostgreSQL's driver waits, as its arguments; `connect_timeout` and `command_timeout` in the address, in seconds,
+    go before what is given here. Raises `ValueError`."""
+    return {"timeout": _seconds(url, _CONNECT, connect_s), "command_timeout": _seconds(url, _COMMAND, command_s)}
+
+
+def _seconds(url: str, name: str, usual_s: float) -> float:
+    with contextlib.suppress(TypeError, ValueError):        # a name that stands twice has two values
+        if 0 < (seconds := float(make_url(url).query.get(name, usual_s))) <= _LONGEST_S:    # type: ignore[arg-type]
+            return seconds
+    raise ValueError(f"database_url: {name} must be seconds, above 0 and at most {_LONGEST_S}")
 
 
 class Store:
@@ -86,14 +100,14 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        sqlite = async_url(url).get_backend_name() == "sqlite"
+        sqlite, patience = async_url(url).get_backend_name() == "sqlite", waits(url)
         self.engine: AsyncEngine = create_async_engine(
             async_url(url),
             pool_size=1 if sqlite else 3,       # the projector's, and two for keys and people
             max_overflow=0,
-            pool_timeout=5,
+            pool_timeout=patience["timeout"],
             pool_pre_ping=True,
-            connect_args={} if sqlite else {"timeout": 5, "command_timeout": COMMAND_S, "server_settings": {"jit": "off"}},
+            connect_args={} if sqlite else {**patience, "server_settings": {"jit": "off"}},
             json_serializer=dumps,
             json_deserializer=orjson.loads,
         )

@@ -50,8 +50,8 @@ def start(tmp_path: Path, site: Site, postgres: Postgres) -> Iterator[Callable[.
     """Starts a replica with a folder of its own."""
     with contextlib.ExitStack() as stack:
 
-        def begin(name: str, workers: int = 1) -> Process:
-            config = {"backends": {"b": backend(site)}, "database_url": postgres.url, "key_pepper": "env:PEPPER"}
+        def begin(name: str, workers: int = 1, url: str = postgres.url) -> Process:
+            config = {"backends": {"b": backend(site)}, "database_url": url, "key_pepper": "env:PEPPER"}
             folder = tmp_path / name
             folder.mkdir()
             return stack.enter_context(Process(folder, config, {"plain": PLAIN}, env=ENV, workers=workers))
@@ -84,11 +84,13 @@ def test_a_revocation_reaches_every_replica_in_five_seconds(start: Callable[[str
 class Load:
     """Clients that call all the time; what they got."""
 
-    def __init__(self, process: Process, key: str, site: Site, clients: int = 4) -> None:
+    def __init__(self, process: Process, key: str, site: Site, clients: int = 4, **fields: Any) -> None:
         self.statuses: list[int] = []
         self.ids: list[str] = []
+        self.refused: list[str] = []
+        """What was said with a status that is not 200."""
         self._stop = threading.Event()
-        self._call = {"url": process.url + "/v1/chat/completions", "headers": {"authorization": f"Bearer {key}"}, "json": chat_body(site.model)}
+        self._call = {"url": process.url + "/v1/chat/completions", "headers": {"authorization": f"Bearer {key}"}, "json": chat_body(site.model, **fields)}
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
         for thread in self._threads:
             thread.start()
@@ -98,6 +100,8 @@ class Load:
             while not self._stop.wait(0.02):
                 answer = client.post(**self._call)  # type: ignore[arg-type]
                 self.statuses.append(answer.status_code)
+                if answer.status_code != 200:
+                    self.refused.append(answer.text)
                 self.ids.append(answer.headers.get("x-tollway-call", ""))
 
     def stop(self) -> None:
@@ -105,9 +109,15 @@ class Load:
         for thread in self._threads:
             thread.join(PATIENCE_S)
 
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
 
 def booked(process: Process, site: Site) -> dict[str, Any]:
-    rows = process.ask("GET", f"/tollway/usage?by=call_id&model={site.model}").json()["rows"]
+    rows = process.ask("GET", f"/tollway/usage?by=call_id&model={site.model}").json().get("rows", ())
     return {row["call_id"]: row["attempts"] for row in rows}
 
 
@@ -115,7 +125,7 @@ def booked(process: Process, site: Site) -> dict[str, Any]:
 def test_calls_go_on_while_the_database_is_away(start: Callable[[str], Process], site: Site, postgres: Postgres, how: str) -> None:
     """C6, short: no call with a key seen lately fails, /readyz says `spool`, nothing can be changed meanwhile; when the database is
     back, every call is in it, once."""
-    process = start(how)
+    process = start(how, url=postgres.hasty_url)
     key = process.key()
     assert status(process, key, site) == 200
     load = Load(process, key, site)

@@ -65,7 +65,7 @@ async def _multiply(url: str, track: Track, lean: bool) -> None:
         await copy_rollups(connection, track)
     await engine.dispose()
     if url.startswith("postgresql"):        # as autovacuum would have done in the thirty days
-        bare = await asyncpg.connect(url)
+        bare = await asyncpg.connect(url.partition("?")[0])
         await bare.execute("VACUUM ANALYZE")
         await bare.close()
 

@@ -51,7 +51,9 @@ class Postgres:
         self._command = [bin_dir / "postgres", "-D", data, "-p", str(self.port), "-h", "127.0.0.1", *options]
         self._env = env
         self.start()
-        self.url = f"postgresql://gw@127.0.0.1:{self.port}/postgres"
+        self.hasty_url = f"postgresql://gw@127.0.0.1:{self.port}/postgres"
+        """Who comes by this one waits as long as in production."""
+        self.url = f"{self.hasty_url}?connect_timeout={PATIENCE_S:.0f}&command_timeout={PATIENCE_S:.0f}"
 
     def start(self) -> None:
         """At first, and again after `kill`."""

@@ -76,7 +76,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
     engine = create_async_engine(async_url(server), isolation_level="AUTOCOMMIT")
     async with engine.connect() as connection:
         await connection.execute(text(f'CREATE DATABASE "{name}"'))
-    yield server.rpartition("/")[0] + "/" + name
+    yield server.replace("/postgres?", f"/{name}?")
     async with engine.connect() as connection:
         await connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
     await engine.dispose()

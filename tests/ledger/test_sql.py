@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.ledger import Entry, reports, sql
 from gateway.ledger.journal import Journal, Place, Room
 from gateway.ledger.schema import upgrade
-from gateway.ledger.sql import SqlLedger, Store, async_url, is_away
+from gateway.ledger.sql import SqlLedger, Store, async_url, is_away, waits
 from gateway.ledger.tables import LEDGER, values_of
 from tests.ledger.generate import entry
 
@@ -176,6 +176,30 @@ def test_operators_write_plain_addresses(url: str, driver: str) -> None:
 def test_another_database_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="mysql is not supported; use sqlite"):
         async_url("mysql://h/d")
+
+
+@pytest.mark.parametrize(("query", "connect_s", "command_s"), [
+    ("", 5, 20), ("?command_timeout=60", 5, 60), ("?connect_timeout=0.5&command_timeout=1&ssl=require", 0.5, 1),
+])  # fmt: skip
+def test_how_long_postgresql_is_waited_for_may_stand_in_its_address(query: str, connect_s: float, command_s: float) -> None:
+    """It is the driver's argument then, and no part of what the address asks of the server."""
+    url = f"postgresql://h/d{query}"
+    assert waits(url, command_s=20) == {"timeout": connect_s, "command_timeout": command_s}
+    assert set(async_url(url).query) <= {"ssl"}
+
+
+@pytest.mark.parametrize("said", ["soon", "0", "-1", "nan", "inf", "1&command_timeout=2"])
+def test_a_wait_that_is_no_time_is_refused(said: str) -> None:
+    with pytest.raises(ValueError, match="database_url: command_timeout must be seconds"):
+        waits(f"postgresql://h/d?command_timeout={said}")
+
+
+async def test_a_statement_ends_after_the_time_in_the_address(postgres_url: str) -> None:
+    store = Store(postgres_url.partition("?")[0] + "?command_timeout=0.5")
+    with pytest.raises(TimeoutError):
+        async with store.begin() as connection:
+            await connection.execute(text("SELECT pg_sleep(3600)"))
+    await store.close()
 
 
 async def test_the_ledger_serves_readers_while_it_writes(tmp_path: Path) -> None:
