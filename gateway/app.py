@@ -125,6 +125,7 @@ class Gateway:
         holds = Holds(services.budgets, services.prices)
         pipeline = Pipeline(services, holds)
         services.warmer.serve = services.pre_warmer.serve = pipeline.serve
+        services.warmer.ended = services.keys.ended
         passage = Passage(services, holds).serve
         if self._settings.queue is not None:
             from gateway.batches import Queue  # only where there is one

@@ -95,6 +95,8 @@ class Warmer(Background):
 
     def __init__(self, policy_of: Callable[[str], Policy], most_bytes: int = MOST_BYTES) -> None:
         self.serve: Serve | None = None
+        self.ended: Callable[[str, int], bool] = lambda key_id, now_us: False
+        """Whether a key, by its id, is good no more: what it was used for is kept warm for nobody."""
         self._policy_of, self._most = policy_of, most_bytes
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._bytes = 0
@@ -127,7 +129,8 @@ class Warmer(Background):
         worth = []
         for key in due:
             kept = self._kept[key]
-            if now_us < kept.due_us + int(kept.warm.life_s * _MARGIN * 1e6) and _worth(kept, now_us):
+            in_time = now_us < kept.due_us + int(kept.warm.life_s * _MARGIN * 1e6)
+            if in_time and not self.ended(kept.call.tenant.key_id, now_us) and _worth(kept, now_us):
                 worth.append(key)
             else:
                 self._drop(key)

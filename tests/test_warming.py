@@ -14,11 +14,12 @@ from msgspec.structs import replace as with_fields
 
 from benchmarks.prefix_world import World, world
 from gateway import dialects, warming
+from gateway.access.keys import KeyRecord, KeyRing
 from gateway.core.call import Call, Tenant
 from gateway.core.errors import BadRequest
 from gateway.planner import Planned
 from gateway.planner.caches import rules_of
-from gateway.planner.reuse import Chance
+from gateway.planner.reuse import EDGES_S, Chance
 from gateway.planner.values import Warm
 from gateway.relay import Client
 from gateway.warming import Warmer, Where, only, silent
@@ -29,8 +30,8 @@ from router_policies.types import Ask
 
 LONG = "toll road " * 1_500
 WHERE = Where("b", "standard")
-OFTEN = Chance((0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95))
-NEVER = Chance((0.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5))
+OFTEN = Chance((0.1, 0.15, 0.2, 0.25, 0.32, 0.4, 0.6, 0.8, 0.9, 0.95))
+NEVER = Chance((0.4, *[0.5] * (len(EDGES_S) - 1)))
 POLICY = Policy(team="t", version="v", classes={}, cache=Cache(keep_warm_usd_per_day=1.0))
 Json = dict[str, Any]
 
@@ -79,6 +80,16 @@ async def test_a_ping_goes_out_shortly_before_the_end_of_each_lifetime_while_it_
     assert (silent.client, silent.tags, silent.at_us) == ("keep_warm", {"tollway": "keep_warm"}, 270_000_000)
     assert [(budget.name, budget.scope, float(budget.limit_usd)) for budget in policy.budgets] == [("keep_warm", "tag:tollway", 1.0)]
     assert policy.version != POLICY.version
+
+
+async def test_a_key_that_was_revoked_keeps_nothing_warm() -> None:
+    sent = Sent()
+    one, other = warmer(sent), warmer(sent)
+    keys = KeyRing(b"pepper", [KeyRecord(id="k", team="t", digest="d", revoked_us=100_000_000)])
+    one.ended = other.ended = keys.ended
+    one.note(call(), "s", WHERE, planned())
+    other.note(with_fields(call(), tenant=Tenant(team="t", project=None, key_id="another")), "s", WHERE, planned())
+    assert (await one.turn(270_000_000), len(one), await other.turn(270_000_000)) == (0, 0, 1)
 
 
 def test_what_speaks_of_the_call_alone_is_not_said_again() -> None:

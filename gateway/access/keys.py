@@ -144,6 +144,11 @@ class KeyRing:
     def record(self, key_id: str) -> KeyRecord | None:
         return self._records.get(key_id)
 
+    def ended(self, key_id: str, now_us: int) -> bool:
+        """Whether that key was revoked or has expired; False for what is no key of the ring."""
+        record = self._records.get(key_id)
+        return record is not None and record.ended(now_us)
+
     @property
     def newest_us(self) -> int:
         """When the latest change was made that is known here."""

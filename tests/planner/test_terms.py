@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.planner.bets import SHARE
-from gateway.planner.reuse import Chance
+from gateway.planner.reuse import EDGES_S, Chance
 from tests.planner.test_planner import LONG, marks, plan, planner
 
 
@@ -12,7 +12,7 @@ from tests.planner.test_planner import LONG, marks, plan, planner
 def test_prompts_that_never_come_again_cost_little_more(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At Qwen, however surely they are thought to come again: the first write, a quarter of a prompt, and half a percent."""
     one, habit, paid = planner(), 0, 0.0
-    monkeypatch.setattr(one.reuse, "chance", lambda *_: Chance((0.95,) * 7))
+    monkeypatch.setattr(one.reuse, "chance", lambda *_: Chance((0.95,) * len(EDGES_S)))
     for number in range(calls):
         body, found = plan(one, {"messages": [{"role": "user", "content": f"{number} {LONG}"}]}, "qwen", at_s=number * 30.0)
         assert found is not None
