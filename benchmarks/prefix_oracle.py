@@ -77,10 +77,11 @@ def plan_of(prompts: Sequence[tuple[float, Prompt]], prices: Prices) -> list[lis
 
 
 def _least(piece: _Piece, prices: Prices) -> float:
-    return _best(piece, prices)[0]
+    """As if all that is read could be kept for longer for nothing, as it is by a longer mark behind it."""
+    return _best(piece, prices, keeps_longer=True)[0]
 
 
-def _best(piece: _Piece, prices: Prices) -> tuple[float, list[float]]:
+def _best(piece: _Piece, prices: Prices, *, keeps_longer: bool = False) -> tuple[float, list[float]]:
     """Least cost per token over all requests for a piece, and for how long it is stored after each; 0: not."""
     lives = [0.0, *prices.writes]
     cost = [0.0] + [float("inf")] * (len(lives) - 1)
@@ -97,10 +98,9 @@ def _best(piece: _Piece, prices: Prices) -> tuple[float, list[float]]:
         for index in range(1, len(lives)):
             read = cost[index] + prices.read
             if gap_s <= lives[index]:
-                if read < after[index]:
-                    after[index], origin[index] = read, index
-                if read < after[0]:
-                    after[0], origin[0] = read, index
+                for then in (0, *range(index, len(lives) if keeps_longer else index + 1)):
+                    if read < after[then]:
+                        after[then], origin[then] = read, index
         cost = after
         came_from.append(origin)
     state = min(range(len(lives)), key=cost.__getitem__)

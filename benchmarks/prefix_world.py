@@ -21,7 +21,7 @@ from gateway import app, settings
 from gateway.serve import bind, server
 
 _TEAM = {"normalize": {"hold_out": 0}, "cache": {"hold_out": 0}}
-_AT_ONCE_S = 0.15
+AT_ONCE_S = 0.15
 """Real seconds until an answer begins, where requests come at once."""
 
 
@@ -74,7 +74,7 @@ class World:
         `RuntimeError` for a fault."""
         self.clock.set(at_s)
         before = len(self.providers.seen)
-        self.providers.delay_s = _AT_ONCE_S if len(bodies) > 1 else 0.0
+        self.providers.delay_s = AT_ONCE_S if len(bodies) > 1 else 0.0
         path = PATHS[PROVIDERS[provider].wire]
         send = self._pool.map if len(bodies) > 1 else map
         for answer in send(lambda body: self._one(path, team, body), bodies):

@@ -14,7 +14,7 @@ import httpx
 import orjson
 import pytest
 
-from benchmarks.prefix_world import Clock, World, gateway, world
+from benchmarks.prefix_world import AT_ONCE_S, Clock, World, gateway, world
 from benchmarks.providers.server import Providers, Seen
 from gateway.app import Gateway
 from tests.redis_server import Server
@@ -168,6 +168,7 @@ def test_prompts_that_are_translated_are_written_as_the_provider_gets_them() -> 
         before, system = len(running.providers.seen), {"role": "system", "content": LONG}
         tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "tu"]
         running.clock.set(at_s)
+        running.providers.delay_s = AT_ONCE_S  # a wait that is worth something, on a quick machine too
         for n in range(8):
             messages = [system, {"role": "user", "content": f"{at_s} {n}"}]
             body = {"model": "anthropic-model", "max_completion_tokens": 9, "tools": tools, "messages": messages, "user": "somebody"}

@@ -32,7 +32,7 @@ def call(**fields: Any) -> Call:
 
 def saying(*names: int) -> Call:
     """A call whose prompt has parts of these names."""
-    parts = [Part(0, 1, "messages", n, Block(name=name, size=1, bare=1, marked=False)) for n, name in enumerate(names)]
+    parts = [Part(0, 1, "messages", n, Block(name=name, size=1, weight=1, marked=False)) for n, name in enumerate(names)]
     return call(sketch=Sketch(model="fast", stream=False, spans={}, parts=parts))
 
 

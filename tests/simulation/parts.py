@@ -55,6 +55,7 @@ class Answer:
     ends: Exception | None
     closed: Callable[[], None]
     read_timeout_s: float | None = None
+    finished = False
 
     def whole(self) -> bytes | None:
         return None
