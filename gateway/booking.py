@@ -231,6 +231,22 @@ class Booking(msgspec.Struct, kw_only=True):
         return Rates() if served is None else served.rates
 
     def _tell(self, outcome: Outcome, entry: Entry, prompt_tokens: int) -> None:
+        """Everybody who has to know how it went."""
+        via, policies = self.via, self.via.policies.current
+        self._tell_lane(outcome, entry)
+        if policies.candidates:
+            missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
+            via.trials.saw(policies, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
+        told = entry.tokens_from == "provider" and outcome.http_status == 200
+        if told and (prompt_tokens >= LEAST_TOKENS or self.target.cache_salt or self.planned is not None):
+            self._tell_caches(outcome, entry, prompt_tokens)
+        if self.target.dialect == _STORING and outcome.observed.response_id:
+            tokens = prompt_tokens + (entry.tokens.output or 0)
+            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend, tokens)
+        via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
+
+    def _tell_lane(self, outcome: Outcome, entry: Entry) -> None:
+        """Whether the lane answers, and how quickly."""
         via, target, tokens = self.via, self.target, entry.tokens
         probe = via.fleet.probes[target.key]
         if outcome.status == "ok":
@@ -250,47 +266,43 @@ class Booking(msgspec.Struct, kw_only=True):
         elif not (outcome.status in _STOPPED or outcome.by_deadline) and (outcome.http_status or 500) >= 500:
             probe.failed(outcome.error or outcome.status)
             via.fleet.stale()
-        policies = via.policies.current
-        if policies.candidates:
-            missed_it = missed_deadline(self.plan.decision, outcome.status in _FINE, entry.first_token_ms, entry.total_ms)
-            via.trials.saw(policies, entry.team, entry.policy_version, entry.cost_nanos, missed_it)
-        told = entry.tokens_from == "provider" and outcome.http_status == 200
-        if told and (prompt_tokens >= LEAST_TOKENS or target.cache_salt or self.planned is not None):
-            chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), clock.now_us()
-            answer = None
-            if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
-                answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
-            via.index.learn(
-                entry.team, target.pool, chain, prompt_tokens, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
-                body=self.plan.call.body if target.cache_salt else None,
+
+    def _tell_caches(self, outcome: Outcome, entry: Entry, prompt_tokens: int) -> None:
+        """What of the prompt is in a cache now: told by the provider's own count."""
+        via, target, tokens = self.via, self.target, entry.tokens
+        chain, ttl_s, now_us = self.plan.chain, _ttl_s(target), clock.now_us()
+        answer = None
+        if target.cache_salt and outcome.produced is not None and outcome.status == "ok":
+            answer = outcome.produced().encode("utf-8", "replace"), tokens.output or 0
+        via.index.learn(
+            entry.team, target.pool, chain, prompt_tokens, now_us, ttl_s, cached=tokens.cache_read, answer=answer,
+            body=self.plan.call.body if target.cache_salt else None,
+        )
+        if target.pool in via.live.feeds:
+            via.kv.learnt(entry.team, target.pool, chain, self.plan.call.body)
+        via.misses.remember(
+            Answered(
+                id=entry.id, at_us=entry.at_us, domain=entry.team, chain=chain, model=entry.upstream_model,
+                body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
+                read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
             )
-            if target.pool in via.live.feeds:
-                via.kv.learnt(entry.team, target.pool, chain, self.plan.call.body)
-            via.misses.remember(
-                Answered(
-                    id=entry.id, at_us=entry.at_us, domain=entry.team, chain=chain, model=entry.upstream_model,
-                    body=self.plan.call.body, pool=target.pool, provider=target.provider, tokens=prompt_tokens,
-                    read=tokens.cache_read, ttl_s=ttl_s, rates=self._rates(), diagnosis=outcome.observed.diagnosis,
-                )
+        )  # fmt: skip
+        if (planned := self.planned) is None:
+            return
+        caching.learn(via.planner, planned, tokens, entry.at_us)
+        call, where = self.plan.call, Where(target.backend, target.lane)
+        if planned.diagnosed:
+            via.planner.answers.keep(target.pool, chain.session, outcome.observed.response_id)
+        if planned.head is not None:
+            objects.came(
+                via.planner, planned, planned.head, call, self.plan.parts, target, self.ranked.upstream_model,
+                tokens.cache_read,
             )  # fmt: skip
-            caching.learn(via.planner, self.planned, tokens, entry.at_us)
-            if self.planned is not None and self.planned.diagnosed:
-                via.planner.answers.keep(target.pool, chain.session, outcome.observed.response_id)
-            if self.planned is not None and self.planned.head is not None:
-                objects.came(
-                    via.planner, self.planned, self.planned.head, self.plan.call, self.plan.parts, target,
-                    self.ranked.upstream_model, tokens.cache_read,
-                )  # fmt: skip
-            if self.planned is not None and self.planned.warm is not None:
-                via.warmer.note(self.plan.call, chain.session, Where(target.backend, target.lane), self.planned)
-            if self.planned is not None and self.planned.beginning is not None:
-                via.pre_warmer.note(
-                    self.plan.call, Where(target.backend, target.lane), self.planned,
-                    prefill_s(self.ranked.lane, self.planned.beginning.tokens), self.plan.decision.klass.value_usd_per_s,
-                )  # fmt: skip
-        if target.dialect == _STORING and outcome.observed.response_id:
-            via.stored.keep(outcome.observed.response_id, entry.team, entry.backend, prompt_tokens + (tokens.output or 0))
-        via.metrics.attempt(entry, outcome.first_token_s, outcome.total_s)
+        if planned.warm is not None:
+            via.warmer.note(call, chain.session, where, planned)
+        if planned.beginning is not None:
+            wait_s = prefill_s(self.ranked.lane, planned.beginning.tokens)
+            via.pre_warmer.note(call, where, planned, wait_s, self.plan.decision.klass.value_usd_per_s)
 
 
 def _ms(seconds: float) -> float:

@@ -113,9 +113,8 @@ def quiet(call: Call) -> bool:
     return call.client in (KEEP_WARM, PRE_WARM)
 
 
-def learn(planner: Planner, planned: Planned | None, tokens: TokenUsage, at_us: int) -> None:
+def learn(planner: Planner, planned: Planned, tokens: TokenUsage, at_us: int) -> None:
     """The answer's counts: what was planned is stored now, or it was not."""
-    if planned is not None:
-        planner.learn(
-            planned, read_tokens=tokens.cache_read, input_tokens=tokens.input_total, at_us=at_us, written=tokens.cache_write
-        )
+    planner.learn(
+        planned, read_tokens=tokens.cache_read, input_tokens=tokens.input_total, at_us=at_us, written=tokens.cache_write
+    )

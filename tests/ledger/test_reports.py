@@ -1,7 +1,6 @@
 """Sums are right: each measure, each way to split, days in their zone, calls counted once."""
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -9,29 +8,15 @@ import pytest
 
 from gateway.core.money import nanos
 from gateway.core.usage import TokenUsage
-from gateway.ledger import Entry, days, reports
-from gateway.ledger.reports import BadQuery, Reports, Slice, day_range
-from tests.ledger.generate import entries, entry, write
+from gateway.ledger import Entry, days
+from gateway.ledger.reports import BadQuery, Slice, day_range
+from tests.ledger.generate import entries, entry
 
 NOON = 1_764_072_000_000_000    # 2025-11-25 12:00 UTC
 
 
 def at(text: str) -> int:
     return days.micros(datetime.fromisoformat(text).astimezone(UTC))
-
-
-@pytest.fixture
-def ledger(place: str) -> Iterator[Any]:
-    """A function from entries to reports on them."""
-    opened: list[Reports] = []
-
-    def make(*some: Entry) -> Reports:
-        opened.append(reports.connect(write(place, some)))
-        return opened[-1]
-
-    yield make
-    for report in opened:
-        report.close()
 
 
 def seed(*rows: tuple[str, str]) -> list[Entry]:

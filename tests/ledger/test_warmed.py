@@ -1,31 +1,18 @@
 """What the gateway's own calls cost, and which of them another call has read in time."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gateway.core.usage import TokenUsage
-from gateway.ledger import Entry, reports
+from gateway.ledger import Entry
 from gateway.ledger.reports import Reports, Slice
-from tests.ledger.generate import entry, write
+from tests.ledger.generate import entry
 
 NOON, MINUTE = 1_764_072_000_000_000, 60_000_000
 Ledger = Callable[..., Reports]
-
-
-@pytest.fixture
-def ledger(place: str) -> Iterator[Ledger]:
-    opened: list[Reports] = []
-
-    def make(*some: Entry) -> Reports:
-        opened.append(reports.connect(write(place, some)))
-        return opened[-1]
-
-    yield make
-    for report in opened:
-        report.close()
 
 
 def call(minute: int, client: str = "app", read: int = 0, written: int = 0, **fields: Any) -> Entry:
