@@ -40,6 +40,7 @@ QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
 MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
 """The same while it does not, for each team; how often it is looked at. While the process stands still nobody waits."""
 _PERIOD_TICKS = 20
+_FADES = 0.5 ** (1 / _PERIOD_TICKS)
 _BATCH_SHARE, _ALL_SHARE = 0.80, 0.95
 _STATM = Path("/proc/self/statm")
 _PAGE = 4096
@@ -64,6 +65,8 @@ class Admission:
         self.limit = float(CEILING)
         self.in_flight = 0
         self.lag_s = 0.0
+        self.late_s = 0.0
+        """How late the loop came at worst; half of it is forgotten in a second."""
         self._memory_limit = memory_limit_bytes
         self._rss = rss or rss_bytes
         self._memory_share = 0.0
@@ -100,16 +103,18 @@ class Admission:
         self._began()
         return True
 
-    def queue(self, team: str, go: Go, *, patient: bool) -> None:
-        """Calls `go` when there is a place, at once or later. Raises `Overloaded` where the call would wait too long, or memory
-        says no."""
+    def queue(self, team: str, go: Go, *, patient: bool, most_s: float | None = None) -> None:
+        """Calls `go` when there is a place, at once or later, or with a refusal; after `most_s` at the latest, where the caller
+        waits no longer. Raises `Overloaded` where the call would wait too long, or memory says no."""
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
         queues, now = self._queues[patient], time.monotonic() - self._stood_s
         if len(queues.get(team, ())) >= self._most(len(queues)):
             self._sheds = True
             raise _refusal("the gateway is overloaded")
-        queues.setdefault(team, deque()).append((now, go))
+        queues.setdefault(team, deque()).append(waits := (now, go))
+        if most_s is not None and most_s < MOST_WAIT_S:
+            asyncio.get_running_loop().call_later(max(most_s, 0.0), self._give_up, queues, team, waits)
         self._teams.add(team)
         self._waits += 1
         if not self._expiring:
@@ -176,6 +181,16 @@ class Admission:
                 self._began()
                 go(None)
 
+    def _give_up(self, queues: _Queues, team: str, waits: tuple[float, Go]) -> None:
+        """Whoever asked waits no longer, if it still does."""
+        queue = queues.get(team, ())
+        if waits in queue:
+            queues[team].remove(waits)
+            self._waits -= 1
+            if not queue:
+                del queues[team]
+            waits[1](_refusal("the gateway is overloaded"))
+
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
         now = time.monotonic()
@@ -238,6 +253,7 @@ class Admission:
     def felt(self, lag_s: float) -> None:
         """The loop came that late."""
         self.lag_s += 0.3 * (lag_s - self.lag_s)
+        self.late_s = max(lag_s, self.late_s * _FADES)
         if self.lag_s > SLOW_S:
             self.limit = max(FLOOR, min(self.limit, self.in_flight) * max(min(SLOW_S / self.lag_s, 0.9), 0.5))
         elif self.lag_s < QUICK_S:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway import dialects
+from gateway import deadlines, dialects
 from gateway.backends.fleet import Target
 from gateway.backends.http import Answer, Stop, header
 from gateway.backends.upstream import (
@@ -60,6 +60,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     retry_after_s: float | None = None
     by_deadline: bool = False
     """The call's own deadline ended it, which says nothing about the lane."""
+    book_by_s: float | None = None
+    """Until when (monotonic) an answer is worth waiting for the disk; None: however long it takes."""
 
 
 Settle = Callable[[Outcome], Awaitable[Sequence[tuple[bytes, bytes]]]]
@@ -104,6 +106,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     """Silence in a stream after which the client gets a ping; 0 is never."""
     deadline: float | None = None
     """By when (monotonic) the answer must have come, of a stream its first byte."""
+    late_s: Callable[[], float] = float
+    """How late the event loop comes."""
     begun: Callable[[], None] | None = None
     """Called when the answer's first token has come."""
     refused: Callable[[], None] | None = None
@@ -116,6 +120,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     """Tools that the backend knows by shorter names."""
     _began: float = 0.0
     _late: bool = False
+    _timer: asyncio.TimerHandle | None = None
 
     def request(self) -> bytes:
         """The body that goes upstream. Raises `BadRequest` for what the backend's dialect cannot say."""
@@ -138,17 +143,27 @@ class Attempt(msgspec.Struct, kw_only=True):
         self._began = time.perf_counter()
         if self.deadline is None:
             return self._run(request, upstream, client)
-        return self._run_until(max(self.deadline - time.monotonic(), 0.0), request, upstream, client)
+        return self._run_until(self.deadline, request, upstream, client)
 
-    async def _run_until(self, left_s: float, request: bytes, upstream: Upstream, client: Client) -> None:
-        timer = asyncio.get_running_loop().call_later(left_s, self._time_is_up, client)
+    async def _run_until(self, deadline: float, request: bytes, upstream: Upstream, client: Client) -> None:
+        self.outcome.book_by_s = deadline + deadlines.DISK_S
+        self._look_in(deadline - deadlines.early_s(self.call.came_s, deadline) - time.monotonic(), deadline, client)
         try:
             await self._run(request, upstream, client)
         finally:
-            timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
 
-    def _time_is_up(self, client: Client) -> None:
-        if not client.started:
+    def _look_in(self, seconds: float, deadline: float, client: Client) -> None:
+        self._timer = asyncio.get_running_loop().call_later(max(seconds, 0.0), self._look_at_clock, deadline, client)
+
+    def _look_at_clock(self, deadline: float, client: Client) -> None:
+        if client.started:
+            return
+        left_s = deadline - deadlines.early_s(self.call.came_s, deadline, self.late_s()) - time.monotonic()
+        if left_s > 0.0:
+            self._look_in(min(left_s, deadlines.LOOK_S), deadline, client)
+        else:
             self._late = True
             self.stop.set()
 
@@ -261,6 +276,7 @@ class Attempt(msgspec.Struct, kw_only=True):
                     if relay.observed.error is not None and not relay.started:
                         return False
                     client.begin(response.status, headers)
+                    outcome.book_by_s = None  # the deadline was for the first byte
                     if self.keepalive_s:
                         client.ping(self.keepalive_s, dialects.PING[self.call.dialect])
                 behind = not client.write(out)

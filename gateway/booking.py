@@ -5,6 +5,8 @@ the attempt is opened, as it would be booked if the process died then; settling 
 """
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,7 +114,7 @@ class Booking(msgspec.Struct, kw_only=True):
 
     async def settle(self, outcome: Outcome) -> Sequence[tuple[bytes, bytes]]:
         """Books the attempt; returns the headers that tell its tokens and cost. Raises `NotBooked` where the journal's disk is
-        broken: then nothing more of the answer may go out."""
+        broken, or too slow for the call's deadline: then nothing more of the answer may go out."""
         if self.entry is not None:
             return ()
         if self.in_flight:
@@ -130,7 +132,7 @@ class Booking(msgspec.Struct, kw_only=True):
             self.via.metrics.over_hold(entry.team)
         self.entry = entry
         try:
-            await self.via.ledger.append(entry)
+            safe = await self._appended(entry, outcome.book_by_s)
         except JournalError as error:
             if self.hold is not None:
                 self.via.budgets.post(self.hold, entry.cost_nanos)
@@ -143,7 +145,21 @@ class Booking(msgspec.Struct, kw_only=True):
             used = prompt_tokens + (entry.tokens.output or 0) if entry.tokens.known else None
             self.via.budgets.post(self.hold, entry.cost_nanos, used)
         self._tell(outcome, entry, prompt_tokens)
+        if not safe and outcome.status == "ok":
+            raise NotBooked("the answer could not be booked safely before the call's deadline, so it is not given out")
         return headers_of(entry)
+
+    async def _appended(self, entry: Entry, by_s: float | None) -> bool:
+        """Writes the entry; whether the disk had it by then. If not it will have it all the same, unless the power fails."""
+        if by_s is None:
+            await self.via.ledger.append(entry)
+            return True
+        try:
+            async with asyncio.timeout(max(by_s - time.monotonic(), 0.0)):
+                await self.via.ledger.append(entry)
+        except TimeoutError:
+            return False
+        return True
 
     async def renew(self) -> None:
         """The stream goes on: its hold is still needed."""

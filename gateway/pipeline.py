@@ -79,7 +79,7 @@ class Pipeline:
         """Walks the ranking until a lane answers; it is never ranked again. Lanes that only want a moment may be asked anew."""
         settings, last = self._via.settings, None
         tries: Sequence[Ranked] = plan.decision.ranked[: settings.max_attempts]
-        deadline = self._deadline(plan, policy)
+        deadline = self._deadline(plan, policy, client)
         race: Race | None = None
         for turn in range(1 + settings.retries):
             again: list[Ranked] = []
@@ -154,8 +154,9 @@ class Pipeline:
             lambda side: self._attempt(beside, policy, second, 2, side, deadline),
         )  # fmt: skip
 
-    def _deadline(self, plan: Plan, policy: Policy) -> float | None:
-        """By when (monotonic) the call must be answered; see `deadlines.py`."""
+    def _deadline(self, plan: Plan, policy: Policy, client: Client) -> float | None:
+        """By when (monotonic) the call must be answered; see `deadlines.py`. Its time runs from when its bytes came to this
+        machine, though the loop may have come to them late."""
         headers, klass = plan.call.headers, plan.decision.klass
         asked = milliseconds(headers.get(DEADLINE)) if DEADLINE in headers and policy.client_may.set_deadline else None
         if klass.total_deadline_ms is None and asked is None and deadlines.HEADER not in headers:
@@ -163,7 +164,8 @@ class Pipeline:
         allowed_s = deadlines.allowed_s(headers, klass.total_deadline_ms, asked)
         if allowed_s is None:
             return None
-        return plan.call.came_s + allowed_s
+        arrived_s = client.arrived_s()
+        return min(plan.call.came_s, plan.call.came_s if arrived_s is None else arrived_s) + allowed_s
 
     def _may_try(self, plan: Plan, ranked: Ranked, made: int, deadline: float | None) -> bool:
         """Whether the next attempt may go there: time is left, the lane is not being left alone, and of further tries the
@@ -206,6 +208,7 @@ class Pipeline:
             stop_on_hang_up=policy.hang_up == "cancel" or isinstance(client, Side),
             keepalive_s=via.settings.keepalive_ms / 1e3,
             deadline=deadline,
+            late_s=lambda: via.admission.late_s,
         )
         if target.data_only:
             media.check(plan.call.body, plan.parts)

@@ -43,6 +43,11 @@ class Client:
         """Of a ping that the client did not take at once."""
         self._on_gone: Callable[[], None] | None = None
 
+    def arrived_s(self) -> float | None:
+        """When the last bytes of the request came to this machine (monotonic), however long they waited there to be read; None:
+        not known."""
+        return None
+
     def on_gone(self, listener: Callable[[], None] | None) -> None:
         """Calls `listener` when the client leaves; None takes it off."""
         self._on_gone = listener

@@ -297,3 +297,36 @@ def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
         assert most("loud") <= 1_000
 
     run(test())
+
+
+def test_a_call_whose_caller_gives_up_first_is_refused_before() -> None:
+    """It waits as long as it said, not as long as others may; and takes no place later."""
+
+    async def test() -> None:
+        admission, told = full(1), list[tuple[str, bool, float]]()
+        loop = asyncio.get_running_loop()
+        for name, most_s in (("short", 0.5), ("long", 3.0), ("any", None)):
+            admission.queue("t", lambda no, name=name: told.append((name, no is None, loop.time())), patient=False, most_s=most_s)
+        await asyncio.sleep(0.6)
+        assert [(name, came) for name, came, _ in told] == [("short", False)]
+        assert told[0][2] == pytest.approx(0.5, abs=0.01)
+        admission.leave()
+        assert told[1][:2] == ("long", True)
+        await asyncio.sleep(3.0)
+        assert len(told) == 2
+        admission.leave()
+        assert told[2][:2] == ("any", True)
+        admission.leave()
+        assert admission.in_flight == 0
+
+    run(test())
+
+
+def test_how_late_the_loop_was_is_forgotten_in_seconds() -> None:
+    """The worst of it counts, not the mean; half of it after a second of twenty ticks."""
+    admission = full(1)
+    admission.felt(0.4)
+    assert admission.late_s == 0.4
+    for _ in range(20):
+        admission.felt(0.0)
+    assert admission.late_s == pytest.approx(0.2)

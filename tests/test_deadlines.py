@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.deadlines import allowed_s, too_late
+from gateway.deadlines import allowed_s, early_s, too_late
 
 
 @pytest.mark.parametrize(("headers", "class_ms", "asked_ms", "seconds"), [
@@ -29,3 +29,12 @@ def test_the_least_counts(headers: dict[str, str], class_ms: float | None, asked
 def test_no_attempt_is_begun_that_cannot_be_answered(now_s: float, deadline_s: float, late: bool) -> None:
     """With less than a fifth of a second, or half of a shorter time; the call came at 100."""
     assert too_late(now_s, 100.0, deadline_s) is late
+
+
+@pytest.mark.parametrize(("deadline_s", "late_s", "early"), [
+    (160.0, 0.0, 0.0), (160.0, 0.1, 0.5), (160.0, 5.0, 1.0), (101.5, 0.2, 0.5),
+])  # fmt: skip
+def test_the_time_is_up_earlier_where_the_loop_is_late(deadline_s: float, late_s: float, early: float) -> None:
+    """By five of its late turns, by a second at most, by a third of the call's time at most; the call came at 100."""
+    assert early_s(100.0, deadline_s, late_s) == pytest.approx(early)
+    assert early_s(100.0, deadline_s, late_s) <= early_s(100.0, deadline_s)

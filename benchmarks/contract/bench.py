@@ -22,6 +22,7 @@ import psutil
 import uvloop
 
 from benchmarks.ports import free_port
+from gateway.web.sockets import arrived_s
 
 MODEL = "gpt-5.5"
 Handler = Callable[["Exchange"], Awaitable[None]]
@@ -113,6 +114,8 @@ class Got:
 
     status: int = 0
     took_s: float = 0.0
+    waited_s: float = 0.0
+    """Of those, from the request written to the answer in the machine: without what the client itself was late."""
     body: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -252,7 +255,9 @@ class Bench:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
                 try:
                     writer.write(request)
+                    written_s = time.monotonic()
                     await read_answer(reader, got)
+                    got.waited_s = (arrived_s(writer.get_extra_info("socket")) or time.monotonic()) - written_s
                 finally:
                     writer.close()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):

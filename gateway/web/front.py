@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import zstandard
 
-from gateway import dialects
+from gateway import deadlines, dialects
 from gateway.access.keys import KeyRing
 from gateway.access.origins import Origin
 from gateway.admission import Admission, Go
@@ -123,8 +123,10 @@ class Front:
 
     def queue(self, visit: Visit, go: Go) -> None:
         """For a call that may not: see `Admission.queue`. Raises `Overloaded`."""
-        servers = self._servers
-        servers.admission.queue(visit.tenant.team, go, patient=servers.patient(visit.tenant, visit.head.headers))
+        servers, headers, most_s = self._servers, visit.head.headers, None
+        if (allowed_s := deadlines.allowed_s(headers, None, None)) is not None:
+            most_s = visit.came_s + allowed_s - time.monotonic()
+        servers.admission.queue(visit.tenant.team, go, patient=servers.patient(visit.tenant, headers), most_s=most_s)
 
     async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
         """Answers a call that has its place through `client`, whatever happens."""

@@ -13,6 +13,7 @@ from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
 from gateway.web import heads
 from gateway.web.front import Front, dialect_of, too_large
 from gateway.web.heads import Known, Visit
+from gateway.web.sockets import arrived_s
 
 if TYPE_CHECKING:
     from gateway.web.door import DoorProtocol
@@ -139,6 +140,9 @@ class Turn(Client):
     def _refuse(self, error: GatewayError) -> None:
         self._visit = None
         self.protocol.spawn(self._front.refuse(dialect_of(self.path), self, error))
+
+    def arrived_s(self) -> float | None:
+        return arrived_s(self.protocol.transport.get_extra_info("socket"))
 
     # the answer
 
