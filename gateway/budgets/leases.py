@@ -21,6 +21,9 @@ _SLICE_S, _SLICES = 10, 6
 TTL_S = 600.0
 """How long a lease stands in the store; an outage that is longer ends with refusals."""
 _SAFETY_S = 30.0
+_START = 0
+"""Of the window that a lease has in memory, whatever the window of its account."""
+_MORE_US = int(TTL_S * 1e6)
 
 
 @dataclass(slots=True)
@@ -45,6 +48,10 @@ class Leases:
         self._clock = clock
         self._uses: dict[str, _Use] = {}
         self._alone = MemoryBudgets()
+        self._taken: set[str] = set()
+        """Calls under way whose hold is of this outage."""
+        self._raised: dict[str, list[Hold]] = {}
+        """What calls took in this outage on top of their holds."""
 
     # while the store is there
 
@@ -120,6 +127,8 @@ class Leases:
                 use.leased = max(use.leased - self._alone.taken_nanos(use.account.id), 0)
                 found.append((use.account, use.leased))
         self._alone = MemoryBudgets()
+        self._taken.clear()
+        self._raised.clear()
         return found
 
     def take(
@@ -127,6 +136,14 @@ class Leases:
         replicas: int,
     ) -> Hold:  # fmt: skip
         """A hold within the leases, its slots those of the leases. Raises `StoreAway`, or `TooFast` by our share of a limit."""
+        hold = self._take(accounts, amount_nanos, attempt_id, ttl_us, gates, replicas)
+        self._taken.add(attempt_id)
+        return hold
+
+    def _take(
+        self, accounts: Sequence[Account], amount_nanos: int, attempt_id: str, ttl_us: int, gates: Sequence[Gate],
+        replicas: int,
+    ) -> Hold:  # fmt: skip
         leased = [self._leased(account) for account in accounts]
         share = [gate._replace(limit=max(gate.limit // replicas, 1)) for gate in gates]
         try:
@@ -135,9 +152,25 @@ class Leases:
             raise StoreAway from no
         return structs.replace(hold, gates=tuple(gates))
 
+    def more(self, hold: Hold, amount_nanos: int) -> None:
+        """So much on top of a hold, wherever that was taken. Raises `StoreAway`."""
+        accounts, raised = [account for account, _ in hold.slots], self._raised.setdefault(hold.id, [])
+        raised.append(self._take(accounts, amount_nanos, f"{hold.id}+{len(raised)}", _MORE_US, (), 1))
+
     def over(self, hold: Hold, cost_nanos: int | None, tokens: int | None) -> None:
-        """A hold that was taken here is settled."""
-        self._alone.post(hold, cost_nanos, tokens)
+        """A hold is settled: what it took in this outage is free but for its cost. One that was taken before has what it took
+        then for its cost, and what it took now only for the rest."""
+        cost, raised = hold.amount_nanos if cost_nanos is None else cost_nanos, self._raised.pop(hold.id, ())
+        if hold.id in self._taken:
+            self._taken.discard(hold.id)
+            slots = tuple([(account, _START) for account, _ in hold.slots])
+            self._alone.post(structs.replace(hold, slots=slots), cost, tokens)
+            cost = 0
+        else:
+            cost -= hold.amount_nanos - sum(one.amount_nanos for one in raised)
+        for one in raised:
+            self._alone.post(one, min(max(cost, 0), one.amount_nanos))
+            cost -= one.amount_nanos
 
     def _leased(self, account: Account) -> Account:
         """The account with its lease for a limit, for good: the lease does not come anew with a window."""

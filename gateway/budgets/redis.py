@@ -230,8 +230,7 @@ class RedisBudgets:
 
     async def _extend_without(self, hold: Hold, amount_nanos: int) -> Hold:
         if (more := amount_nanos - hold.amount_nanos) > 0:
-            accounts = [account for account, _ in hold.slots]
-            self._leases.take(accounts, more, f"{hold.id}+{amount_nanos}", 0, (), 1)
+            self._leases.more(hold, more)
         return self._took(Hold(hold.id, amount_nanos, hold.expires_us, hold.slots, hold.gates))
 
     def rejoin(self, *, renewed: bool) -> None:
@@ -259,9 +258,8 @@ class RedisBudgets:
         if self._live.pop(hold.id, None) is not None and self._away == "lease":
             self._leases.held(hold, -hold.amount_nanos)
             self._leases.spent(hold, post.came_to_nanos)
-        if hold.id in self._local:
-            self._local.discard(hold.id)
-            self._leases.over(hold, post.cost_nanos, post.tokens)
+        self._leases.over(hold, post.cost_nanos, post.tokens)
+        self._local.discard(hold.id)
         self._posts.put(post)
 
     # asking

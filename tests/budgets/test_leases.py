@@ -4,8 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from gateway.budgets import Account, Hold, StoreAway
+from gateway.budgets import Account, BudgetRule, Hold, Payer, StoreAway
 from gateway.budgets.leases import Leases
 from gateway.budgets.scripts import texts
 from tests.budgets.test_memory import account
@@ -56,6 +57,44 @@ def test_what_is_asked_anew_is_counted_on_only_as_far_as_it_stays(leases: Leases
         take(leases, cap, 41, "a")
     leases.drawn(cap, 70)
     take(leases, cap, 70, "b")
+
+
+@pytest.mark.parametrize("window", ["total", "day", "month"])
+def test_what_is_settled_is_free_again_whatever_the_window(window: str) -> None:
+    """Calls that hold far more than they cost, one after the other: the lease pays for their costs, not for their holds."""
+    cap = BudgetRule(name="cap", limit_nanos=ROOM, window=window).account(Payer(team="a", key_id="k"))  # type: ignore[arg-type]
+    assert cap is not None
+    leases = Leases(lambda: 1_000.0)
+    slots = ((cap, 0 if window == "total" else 1_790_000_000_000_000),)
+    leases.held(Hold("before", 100, LONG_US, slots), 100)
+    leases.drawn(cap, 100)
+    for n in range(71):
+        leases.over(replace(take(leases, cap, 30, str(n)), slots=slots), 1, None)
+    with pytest.raises(StoreAway):
+        take(leases, cap, 30, "over")
+    assert leases.end() == [(cap, 29)]
+
+
+def test_what_a_stream_takes_on_top_is_held_until_it_is_over(leases: Leases, cap: Account) -> None:
+    """Of its cost what it held before, elsewhere or here, pays first; what it took and did not use is free again."""
+    here, before = take(leases, cap, 20, "here"), Hold("before", 50, LONG_US, ((cap, 0),))
+    leases.more(here, 30)
+    leases.more(before, 40)
+    with pytest.raises(StoreAway):
+        leases.more(before, 11)
+    leases.over(replace(before, amount_nanos=90), 65, None)
+    leases.over(replace(here, amount_nanos=50), 35, None)
+    assert leases.end() == [(cap, 100 - 15 - 35)]
+
+
+def test_a_call_of_the_outage_before_costs_this_one_nothing(leases: Leases, cap: Account) -> None:
+    """What it holds has left the lease when that outage ended."""
+    old = take(leases, cap, 30, "old")
+    assert leases.end() == [(cap, 70)]
+    take(leases, cap, 10, "new")
+    leases.over(old, 25, None)
+    take(leases, cap, 60, "rest")
+    assert leases.end() == [(cap, 0)]
 
 
 @pytest.fixture(scope="module")
