@@ -134,8 +134,8 @@ class Passage:
         """Raises `Forbidden` where something would have to be known of the batch's calls."""
         if _narrowed(call, policy) or self._holds.pays(policy, call):
             raise Forbidden(
-                "the gateway does not see what a provider's batch will do, and your key or policy has a budget, or limits models "
-                "or output; the operator can have the gateway make batches itself (`queue:` in tollway.yaml)"
+                "the gateway does not see what a provider's batch will do, and your key or policy has a budget, or limits "
+                "models or output; the operator can have the gateway make batches itself (`queue:` in tollway.yaml)"
             )
 
     def _keeper(self, call: Call, policy: Policy, api: str, stored: str | None) -> Target:
