@@ -79,7 +79,9 @@ class Admission:
         """Who has waited lately."""
         self._shared_until = 0
         """Up to that tick more than one team counts as waiting."""
-        self._turning = self._expiring = self._sheds = False
+        self._turning = self._expiring = False
+        self.sheds = False
+        """More comes than leaves: only few may wait, and all others are refused at once."""
         self._came = self._left = 0
         self._comes_per_s = self._leaves_per_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -110,8 +112,8 @@ class Admission:
             raise _refusal("the gateway is short of memory")
         queues, now = self._queues[patient], time.monotonic() - self._stood_s
         if len(queues.get(team, ())) >= self._most(len(queues)):
-            self._sheds = True
-            raise _refusal("the gateway is overloaded")
+            self.sheds = True
+            raise overloaded()
         queues.setdefault(team, deque()).append(waits := (now, go))
         if most_s is not None and most_s < MOST_WAIT_S:
             asyncio.get_running_loop().call_later(max(most_s, 0.0), self._give_up, queues, team, waits)
@@ -122,9 +124,17 @@ class Admission:
         if self._starts < self._most_starts:
             self._let_in()
 
+    def refuses(self, team: str, *, patient: bool) -> bool:
+        """Whether a call that comes now would be refused at once because the gateway sheds; then it counts as one that came."""
+        queues = self._queues[patient]
+        if not self.sheds or len(queues.get(team, ())) < self._most(len(queues)):
+            return False
+        self._came += 1
+        return True
+
     def _most(self, teams: int) -> float:
         """How many calls of a team may wait."""
-        return max(self._leaves_per_s * QUEUE_S / max(teams, 1), LEAST_QUEUE) if self._sheds else MOST_QUEUE
+        return max(self._leaves_per_s * QUEUE_S / max(teams, 1), LEAST_QUEUE) if self.sheds else MOST_QUEUE
 
     async def wait(self, team: str = "", *, patient: bool) -> None:
         """`queue` for a coroutine: returns with a place, or raises `Overloaded`."""
@@ -189,19 +199,19 @@ class Admission:
             self._waits -= 1
             if not queue:
                 del queues[team]
-            waits[1](_refusal("the gateway is overloaded"))
+            waits[1](overloaded())
 
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
         now = time.monotonic()
         if (late_s := now - self._look_due) > TICK_S:
             self._stood_s += late_s
-        since = now - self._stood_s - (WAIT_S if self._sheds else MOST_WAIT_S)
+        since = now - self._stood_s - (WAIT_S if self.sheds else MOST_WAIT_S)
         for queues in self._queues:
             for team, queue in list(queues.items()):
                 while queue and queue[0][0] <= since:
                     self._waits -= 1
-                    queue.popleft()[1](_refusal("the gateway is overloaded"))
+                    queue.popleft()[1](overloaded())
                 if not queue:
                     queues.pop(team, None)
         self._expiring = False
@@ -235,7 +245,7 @@ class Admission:
         self._busy += 0.2 * ((worked_s - self._had_worked_s) / (TICK_S + lag_s) - self._busy)
         self._had_worked_s = worked_s
         self._came = self._left = 0
-        self._sheds = self._sheds and self._comes_per_s > EXCESS * self._leaves_per_s
+        self.sheds = self.sheds and self._comes_per_s > EXCESS * self._leaves_per_s
         self._ticks += 1
         self._most_starts = max(LEAST_STARTS, int(self._leaves_per_s * self._turn_s()))
         if self._memory_limit is not None and self._ticks % 10 == 0:
@@ -248,7 +258,7 @@ class Admission:
             self._shared_until = self._ticks + _PERIOD_TICKS
         if len(self._teams) > 1 or self._ticks % _PERIOD_TICKS == 0:
             self._teams.clear()
-        return ALONE_TURN_S if self._busy > BUSY and self._ticks >= self._shared_until and not self._sheds else TURN_S
+        return ALONE_TURN_S if self._busy > BUSY and self._ticks >= self._shared_until and not self.sheds else TURN_S
 
     def felt(self, lag_s: float) -> None:
         """The loop came that late."""
@@ -286,6 +296,11 @@ def rss_bytes() -> int:
         return int(_STATM.read_bytes().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def overloaded() -> Overloaded:
+    """What a call is told for which there is no time."""
+    return _refusal("the gateway is overloaded")
 
 
 def _refusal(text: str) -> Overloaded:

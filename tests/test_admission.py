@@ -79,7 +79,7 @@ def test_a_team_that_sends_too_much_delays_itself() -> None:
             else:
                 came.append(team)
 
-        admission._sheds = True
+        admission.sheds = True
         waiting = [asyncio.ensure_future(enter(team)) for team in ("loud",) * 20 + ("quiet",) * 2]
         await asyncio.sleep(0)
         assert refused == ["loud"] * 12
@@ -293,7 +293,7 @@ def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
         assert max(most("loud") for _ in range(15)) <= 1_000
         assert max(most("loud") for _ in range(10)) == alone
         assert most("loud", busy=0.5) <= 1_000
-        admission._sheds, admission._comes_per_s = True, 1e9
+        admission.sheds, admission._comes_per_s = True, 1e9
         assert most("loud") <= 1_000
 
     run(test())
