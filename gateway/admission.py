@@ -8,7 +8,7 @@ small, as in TCP. Streams that wait for their model cost no time, so thousands m
 Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
 delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
 Once a queue is full, and as long as more comes than leaves, only few may wait, for a moment, and all others are refused at
-once, before they are read: what is refused must cost little. Memory near its limit refuses the patient first, then all that is
+once, before they are read: what is refused must cost little. Nobody waits then behind those who go first. Memory near its limit refuses the patient first, then all that is
 new. Health and metrics never come here.
 """
 from __future__ import annotations
@@ -34,7 +34,7 @@ processor for each call, but what begins in it goes out together at its end. So 
 that share of the time, all that waited lately was of one team, and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
+QUEUE_S, LEAST_QUEUE, WAIT_S = 0.007, 8, 0.014
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
 `WAIT_S`."""
 MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
@@ -111,7 +111,7 @@ class Admission:
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
         queues, now = self._queues[patient], time.monotonic() - self._stood_s
-        if len(queues.get(team, ())) >= self._most(len(queues)):
+        if self._is_full(team, patient=patient):
             self.sheds = True
             raise overloaded()
         queues.setdefault(team, deque()).append(waits := (now, go))
@@ -126,11 +126,17 @@ class Admission:
 
     def refuses(self, team: str, *, patient: bool) -> bool:
         """Whether a call that comes now would be refused at once because the gateway sheds; then it counts as one that came."""
-        queues = self._queues[patient]
-        if not self.sheds or len(queues.get(team, ())) < self._most(len(queues)):
+        if not (self.sheds and self._is_full(team, patient=patient)):
             return False
         self._came += 1
         return True
+
+    def _is_full(self, team: str, *, patient: bool) -> bool:
+        """Whether a call would wait in vain. Nobody waits behind those who go first while these are too many themselves."""
+        if patient and self.sheds and self._queues[False]:
+            return True
+        queues = self._queues[patient]
+        return len(queues.get(team, ())) >= self._most(len(queues))
 
     def _most(self, teams: int) -> float:
         """How many calls of a team may wait."""

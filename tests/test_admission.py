@@ -330,3 +330,28 @@ def test_how_late_the_loop_was_is_forgotten_in_seconds() -> None:
     for _ in range(20):
         admission.felt(0.0)
     assert admission.late_s == pytest.approx(0.2)
+
+
+def test_while_it_sheds_it_says_so_before_a_call_is_read() -> None:
+    """The same as asking for a place would: of a team whose queue is full, and of batch behind anybody who goes first."""
+
+    async def test() -> None:
+        admission = full(1)
+        assert not admission.refuses("a", patient=False)
+        for _ in range(8):
+            admission.queue("a", lambda _: None, patient=False)
+        assert not admission.refuses("a", patient=False), "a burst may wait"
+        admission.sheds = True
+        assert admission.refuses("a", patient=False)
+        assert not admission.refuses("b", patient=False)
+        assert admission.refuses("b", patient=True)
+        for team, patient in (("a", False), ("b", True)):
+            with pytest.raises(Overloaded):
+                admission.queue(team, lambda _: None, patient=patient)
+        for _ in range(8):
+            admission.leave()
+            await asyncio.sleep(0.01)
+        assert not admission.refuses("a", patient=False)
+        assert not admission.refuses("b", patient=True)
+
+    run(test())

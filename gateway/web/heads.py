@@ -1,8 +1,8 @@
 """What a request's head says, read once: a connection that sends the same head again pays for the look at its length only.
 
 A client's library sends one head with every call of a connection, but for the length of the body. `Known` remembers the bytes
-of the last one around that length; a packet that begins with them needs neither the HTTP parser nor a second reading. Whose key
-it is, is asked anew each time, for it may have been revoked since.
+of the last one around that length; a packet that begins with them needs neither the HTTP parser nor a second reading. `Heads`
+does it for all connections. Whose key it is, is asked anew each time, for it may have been revoked since.
 """
 from __future__ import annotations
 
