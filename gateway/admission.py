@@ -8,8 +8,8 @@ small, as in TCP. Streams that wait for their model cost no time, so thousands m
 Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
 delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
 Once a queue is full, and as long as more comes than leaves, only few may wait, for a moment, and all others are refused at
-once, before they are read: what is refused must cost little. Nobody waits then behind those who go first. Memory near its limit refuses the patient first, then all that is
-new. Health and metrics never come here.
+once, before they are read: what is refused must cost little. Nobody waits then behind those who go first. Memory near its limit
+refuses the patient first, then all that is new. Health and metrics never come here.
 """
 from __future__ import annotations
 
