@@ -8,8 +8,8 @@ small, as in TCP. Streams that wait for their model cost no time, so thousands m
 Who waits is served before what nobody waits for, and of those who wait each team in turn, so that one that sends too much
 delays only itself. A burst is served, and so are clients of which each waits for its answer before it asks again: they wait.
 Once a queue is full, and as long as more comes than leaves, only few may wait, for a moment, and all others are refused at
-once, before they are read: what is refused must cost little. Memory near its limit refuses the patient first, then all that is
-new. Health and metrics never come here.
+once, before they are read: what is refused must cost little. Nobody waits then behind those who go first. Memory near its limit
+refuses the patient first, then all that is new. Health and metrics never come here.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ processor for each call, but what begins in it goes out together at its end. So 
 that share of the time, all that waited lately was of one team, and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-QUEUE_S, LEAST_QUEUE, WAIT_S = 0.01, 8, 0.02
+QUEUE_S, LEAST_QUEUE, WAIT_S = 0.007, 8, 0.014
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
 `WAIT_S`."""
 MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
@@ -79,7 +79,9 @@ class Admission:
         """Who has waited lately."""
         self._shared_until = 0
         """Up to that tick more than one team counts as waiting."""
-        self._turning = self._expiring = self._sheds = False
+        self._turning = self._expiring = False
+        self.sheds = False
+        """More comes than leaves: only few may wait, and all others are refused at once."""
         self._came = self._left = 0
         self._comes_per_s = self._leaves_per_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -109,9 +111,9 @@ class Admission:
         if self._memory_share > _BATCH_SHARE and (patient or self._memory_share > _ALL_SHARE):
             raise _refusal("the gateway is short of memory")
         queues, now = self._queues[patient], time.monotonic() - self._stood_s
-        if len(queues.get(team, ())) >= self._most(len(queues)):
-            self._sheds = True
-            raise _refusal("the gateway is overloaded")
+        if self._is_full(team, patient=patient):
+            self.sheds = True
+            raise overloaded()
         queues.setdefault(team, deque()).append(waits := (now, go))
         if most_s is not None and most_s < MOST_WAIT_S:
             asyncio.get_running_loop().call_later(max(most_s, 0.0), self._give_up, queues, team, waits)
@@ -122,9 +124,23 @@ class Admission:
         if self._starts < self._most_starts:
             self._let_in()
 
+    def refuses(self, team: str, *, patient: bool) -> bool:
+        """Whether a call that comes now would be refused at once because the gateway sheds; then it counts as one that came."""
+        if not (self.sheds and self._is_full(team, patient=patient)):
+            return False
+        self._came += 1
+        return True
+
+    def _is_full(self, team: str, *, patient: bool) -> bool:
+        """Whether a call would wait in vain. Nobody waits behind those who go first while these are too many themselves."""
+        if patient and self.sheds and self._queues[False]:
+            return True
+        queues = self._queues[patient]
+        return len(queues.get(team, ())) >= self._most(len(queues))
+
     def _most(self, teams: int) -> float:
         """How many calls of a team may wait."""
-        return max(self._leaves_per_s * QUEUE_S / max(teams, 1), LEAST_QUEUE) if self._sheds else MOST_QUEUE
+        return max(self._leaves_per_s * QUEUE_S / max(teams, 1), LEAST_QUEUE) if self.sheds else MOST_QUEUE
 
     async def wait(self, team: str = "", *, patient: bool) -> None:
         """`queue` for a coroutine: returns with a place, or raises `Overloaded`."""
@@ -189,19 +205,19 @@ class Admission:
             self._waits -= 1
             if not queue:
                 del queues[team]
-            waits[1](_refusal("the gateway is overloaded"))
+            waits[1](overloaded())
 
     def _expire(self) -> None:
         """Refuses those whose time is up, the first of each team, and looks again soon."""
         now = time.monotonic()
         if (late_s := now - self._look_due) > TICK_S:
             self._stood_s += late_s
-        since = now - self._stood_s - (WAIT_S if self._sheds else MOST_WAIT_S)
+        since = now - self._stood_s - (WAIT_S if self.sheds else MOST_WAIT_S)
         for queues in self._queues:
             for team, queue in list(queues.items()):
                 while queue and queue[0][0] <= since:
                     self._waits -= 1
-                    queue.popleft()[1](_refusal("the gateway is overloaded"))
+                    queue.popleft()[1](overloaded())
                 if not queue:
                     queues.pop(team, None)
         self._expiring = False
@@ -235,7 +251,7 @@ class Admission:
         self._busy += 0.2 * ((worked_s - self._had_worked_s) / (TICK_S + lag_s) - self._busy)
         self._had_worked_s = worked_s
         self._came = self._left = 0
-        self._sheds = self._sheds and self._comes_per_s > EXCESS * self._leaves_per_s
+        self.sheds = self.sheds and self._comes_per_s > EXCESS * self._leaves_per_s
         self._ticks += 1
         self._most_starts = max(LEAST_STARTS, int(self._leaves_per_s * self._turn_s()))
         if self._memory_limit is not None and self._ticks % 10 == 0:
@@ -248,7 +264,7 @@ class Admission:
             self._shared_until = self._ticks + _PERIOD_TICKS
         if len(self._teams) > 1 or self._ticks % _PERIOD_TICKS == 0:
             self._teams.clear()
-        return ALONE_TURN_S if self._busy > BUSY and self._ticks >= self._shared_until and not self._sheds else TURN_S
+        return ALONE_TURN_S if self._busy > BUSY and self._ticks >= self._shared_until and not self.sheds else TURN_S
 
     def felt(self, lag_s: float) -> None:
         """The loop came that late."""
@@ -286,6 +302,11 @@ def rss_bytes() -> int:
         return int(_STATM.read_bytes().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def overloaded() -> Overloaded:
+    """What a call is told for which there is no time."""
+    return _refusal("the gateway is overloaded")
 
 
 def _refusal(text: str) -> Overloaded:

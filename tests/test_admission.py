@@ -79,7 +79,7 @@ def test_a_team_that_sends_too_much_delays_itself() -> None:
             else:
                 came.append(team)
 
-        admission._sheds = True
+        admission.sheds = True
         waiting = [asyncio.ensure_future(enter(team)) for team in ("loud",) * 20 + ("quiet",) * 2]
         await asyncio.sleep(0)
         assert refused == ["loud"] * 12
@@ -293,7 +293,7 @@ def test_more_begin_in_a_turn_while_one_team_is_alone() -> None:
         assert max(most("loud") for _ in range(15)) <= 1_000
         assert max(most("loud") for _ in range(10)) == alone
         assert most("loud", busy=0.5) <= 1_000
-        admission._sheds, admission._comes_per_s = True, 1e9
+        admission.sheds, admission._comes_per_s = True, 1e9
         assert most("loud") <= 1_000
 
     run(test())
@@ -330,3 +330,28 @@ def test_how_late_the_loop_was_is_forgotten_in_seconds() -> None:
     for _ in range(20):
         admission.felt(0.0)
     assert admission.late_s == pytest.approx(0.2)
+
+
+def test_while_it_sheds_it_says_so_before_a_call_is_read() -> None:
+    """The same as asking for a place would: of a team whose queue is full, and of batch behind anybody who goes first."""
+
+    async def test() -> None:
+        admission = full(1)
+        assert not admission.refuses("a", patient=False)
+        for _ in range(8):
+            admission.queue("a", lambda _: None, patient=False)
+        assert not admission.refuses("a", patient=False), "a burst may wait"
+        admission.sheds = True
+        assert admission.refuses("a", patient=False)
+        assert not admission.refuses("b", patient=False)
+        assert admission.refuses("b", patient=True)
+        for team, patient in (("a", False), ("b", True)):
+            with pytest.raises(Overloaded):
+                admission.queue(team, lambda _: None, patient=patient)
+        for _ in range(8):
+            admission.leave()
+            await asyncio.sleep(0.01)
+        assert not admission.refuses("a", patient=False)
+        assert not admission.refuses("b", patient=True)
+
+    run(test())

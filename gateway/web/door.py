@@ -39,7 +39,9 @@ class DoorProtocol(HttpToolsProtocol):
         began, turn = self._rests, self._turn
         super().data_received(data)
         if began and self._turn is not None and self._turn is not turn:
-            self._known = self._turn.known(data)
+            self._known = known = self._turn.known(data)
+            if known is not None:
+                self.config.app.front.keep(known)  # type: ignore[union-attr]
 
     @property
     def peer(self) -> str:
@@ -49,20 +51,26 @@ class DoorProtocol(HttpToolsProtocol):
     # a head that has come before
 
     def again(self, data: bytes) -> bool:
-        """Whether a packet was taken that needs no parser: it begins with the head of the request before, or goes on with the
-        body of such a one."""
+        """Whether a packet was taken that needs no parser: it begins with a head that came before, or goes on with the body of
+        such a one."""
         if self._awaited_bytes:
             self._more(data)
             return True
         known = self._known
-        if known is None or not self._rests or not self.cycle.response_complete or (found := known.framed(data)) is None:
+        if known is None or not self._rests or not self.cycle.response_complete:
             return False
-        start, size = found
         front: Front = self.config.app.front  # type: ignore[union-attr]
+        if (found := known.framed(data)) is None:
+            if (known := front.known(data, self.peer)) is None or (found := known.framed(data)) is None:
+                return False
+            self._known = known
+        start, size = found
         if not 0 < size <= front.max_body_bytes or len(data) - start > size:
             return False
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
+        if len(data) - start == size and self._shed(front, known):
+            return True
         turn = self.cycle = self._turn = Turn(self, front, known.visit.path, keep_alive=known.keep_alive)
         turn.head_known(known.visit, size)
         if len(data) - start == size:
@@ -72,6 +80,17 @@ class DoorProtocol(HttpToolsProtocol):
         self._awaited_bytes = size
         if len(data) > start:
             self._more(data[start:])
+        return True
+
+    def _shed(self, front: Front, known: Known) -> bool:
+        """Whether a call was refused before anything was made of it: under overload that has to cost the least of all."""
+        if not known.keep_alive or front.draining or self.pipeline or self.flow.read_paused or self.transport.is_closing():
+            return False
+        answer = front.shed(known.visit, self.server_state.default_headers)
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self._rests_from_now()
         return True
 
     def _more(self, data: bytes) -> None:
@@ -189,6 +208,10 @@ class DoorProtocol(HttpToolsProtocol):
         if self.pipeline or self.flow.read_paused or self.transport.is_closing():
             self.on_response_complete()
             return
+        self._rests_from_now()
+
+    def _rests_from_now(self) -> None:
+        """A request has been answered; the next one may take its time."""
         self.server_state.total_requests += 1
         self._idle_since_s = self.loop.time()
         if self._idle_timer is None:

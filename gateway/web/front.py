@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -19,11 +19,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import zstandard
+from msgspec.structs import replace
 
 from gateway import deadlines, dialects
 from gateway.access.keys import KeyRing
 from gateway.access.origins import Origin
-from gateway.admission import Admission, Go
+from gateway.admission import Admission, Go, overloaded
 from gateway.core import clock
 from gateway.core.call import LONG_BYTES, PASSED_ON, Call, Sketch, Tenant
 from gateway.core.errors import (
@@ -41,7 +42,7 @@ from gateway.core.ids import new_id
 from gateway.metrics import Metrics
 from gateway.relay import AsgiClient, Client, ClientGone, Receive, Send
 from gateway.web import heads
-from gateway.web.heads import Head, Visit
+from gateway.web.heads import Head, Known, Visit, head_lines
 
 Serve = Callable[[Call, Client], Awaitable[None]]
 Pass = Callable[[Call, str, str, Client], Awaitable[None]]
@@ -90,6 +91,8 @@ class Front:
         self._metrics = metrics
         self.max_body_bytes = max_body_bytes
         self.draining = False
+        self._heads = heads.Heads()
+        self._shed: dict[str, tuple[Sequence[tuple[bytes, bytes]], bytes]] = {}
         self.may_enter: Callable[[], bool] = servers.admission.may_enter
         """Whether a call may begin at once; it has its place then, which `serve` gives back."""
 
@@ -116,6 +119,36 @@ class Front:
         """The same for a head that has been let in before; its body is not too long. Raises `GatewayError`."""
         return self._entered(known.dialect, known.path, known.head, known.origin, body_bytes)
 
+    def keep(self, known: Known) -> None:
+        """A head that was let in, for all connections."""
+        self._heads.keep(known)
+
+    def known(self, packet: bytes, peer: str) -> Known | None:
+        """The head with which a packet begins, if it came lately on any connection, as if it had come from this peer."""
+        known = self._heads.find(packet)
+        if known is None or known.visit.origin.peer == peer:
+            return known
+        visit = known.visit
+        self._keys.origins.seen(peer, visit.head.headers)
+        return replace(known, visit=replace(visit, origin=Origin(peer, visit.head.forwarded)))
+
+    def shed(self, visit: Visit, named: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+        """The whole answer to a call for which there is no time, with these headers; None where it has to be looked at."""
+        admission = self._servers.admission
+        if not (admission.sheds and admission.refuses(visit.tenant.team, patient=self._patient(visit))):
+            return None
+        self._metrics.refused(Overloaded.code)
+        kept = self._shed.get(visit.dialect)
+        if kept is None or kept[0] is not named:  # they change with the time of day
+            error = overloaded()
+            status, headers, body = _turned_away(visit.dialect, str(error), error.retry_after_s)
+            head = head_lines(status, [*named, *headers, (b"content-length", b"%d" % len(body))])
+            kept = self._shed[visit.dialect] = named, head + b"\r\n" + body
+        return kept[1]
+
+    def _patient(self, visit: Visit) -> bool:
+        return self._servers.patient(visit.tenant, visit.head.headers)
+
     def _entered(self, dialect: str, path: str, head: Head, origin: Origin, body_bytes: int | None) -> Visit:
         at_us = clock.now_us()
         tenant = self._keys.tenant(head.key, at_us, origin, head.mark)
@@ -123,10 +156,9 @@ class Front:
 
     def queue(self, visit: Visit, go: Go) -> None:
         """For a call that may not: see `Admission.queue`. Raises `Overloaded`."""
-        servers, headers, most_s = self._servers, visit.head.headers, None
-        if (allowed_s := deadlines.allowed_s(headers, None, None)) is not None:
-            most_s = visit.came_s + allowed_s - time.monotonic()
-        servers.admission.queue(visit.tenant.team, go, patient=servers.patient(visit.tenant, headers), most_s=most_s)
+        allowed_s = deadlines.allowed_s(visit.head.headers, None, None)
+        most_s = None if allowed_s is None else visit.came_s + allowed_s - time.monotonic()
+        self._servers.admission.queue(visit.tenant.team, go, patient=self._patient(visit), most_s=most_s)
 
     async def serve(self, visit: Visit, body: bytes, client: Client) -> None:
         """Answers a call that has its place through `client`, whatever happens."""
@@ -180,8 +212,7 @@ class Front:
                 body = await client.body(self.max_body_bytes, visit.body_bytes)
                 client.watch()
                 if not self.may_enter():
-                    patient = self._servers.patient(visit.tenant, visit.head.headers)
-                    await self._servers.admission.wait(visit.tenant.team, patient=patient)
+                    await self._servers.admission.wait(visit.tenant.team, patient=self._patient(visit))
                 await self.serve(visit, body, client)
             else:
                 await self._pass_on(scope, client)

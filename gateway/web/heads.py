@@ -1,16 +1,18 @@
 """What a request's head says, read once: a connection that sends the same head again pays for the look at its length only.
 
 A client's library sends one head with every call of a connection, but for the length of the body. `Known` remembers the bytes
-of the last one around that length; a packet that begins with them needs neither the HTTP parser nor a second reading. Whose key
-it is, is asked anew each time, for it may have been revoked since.
+of the last one around that length; a packet that begins with them needs neither the HTTP parser nor a second reading. `Heads`
+does it for all connections. Whose key it is, is asked anew each time, for it may have been revoked since.
 """
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.access.keys import key_id, mark_of
 from gateway.access.origins import FORWARDED, Origin
@@ -20,6 +22,8 @@ KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization", *KEY_HEADERS})
 _END = b"\r\n\r\n"
 _MOST_DIGITS = 9
+_MOST_BYTES = 4_096
+"""Of a head that all connections remember."""
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*(?=\r\n|\Z)", re.IGNORECASE)
 _ANY_LENGTH = re.compile(rb"\r\n(?:content-length|transfer-encoding|expect|upgrade)[ \t]*:", re.IGNORECASE)
 
@@ -105,6 +109,35 @@ class Known(msgspec.Struct, frozen=True):
         return (digits_end + len(self.after), int(digits)) if digits.isdigit() else None
 
 
+class Heads:
+    """Heads that came lately on any connection, by their bytes: where one carries calls of many clients, as behind a proxy, the
+    head of the request before is another's."""
+
+    def __init__(self, most: int = 1_024) -> None:
+        self._most = most
+        self._known: dict[tuple[bytes, bytes], Known] = {}
+
+    def keep(self, known: Known) -> None:
+        """In place of the one that was longest not asked for; an endless one is not kept."""
+        if len(known.before) + len(known.after) > _MOST_BYTES:
+            return
+        if len(self._known) >= self._most:
+            del self._known[next(iter(self._known))]
+        self._known[known.before, known.after] = known
+
+    def find(self, data: bytes) -> Known | None:
+        """The one that a packet begins with; None: it has not come lately."""
+        end = data.find(_END)
+        place = _LENGTH.search(data, 0, end) if end > 0 else None
+        if place is None:
+            return None
+        key = data[: place.start(1)], data[place.end(1) : end + len(_END)]
+        found = self._known.pop(key, None)
+        if found is not None:
+            self._known[key] = found
+        return found
+
+
 def known(data: bytes, visit: Visit, *, keep_alive: bool) -> Known | None:
     """What to remember of a packet that began with this head; None where its framing is not the plain one."""
     end = data.find(_END)
@@ -112,6 +145,14 @@ def known(data: bytes, visit: Visit, *, keep_alive: bool) -> Known | None:
     if place is None or len(_ANY_LENGTH.findall(data, 0, end)) != 1:
         return None
     return Known(data[: place.start(1)], data[place.end(1) : end + len(_END)], visit, keep_alive)
+
+
+def head_lines(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """An answer's head but for the empty line. Raises `ValueError` for a header with a line break in it."""
+    lines = b"%b: %b\r\n" * len(headers) % tuple(chain.from_iterable(headers))
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
+        raise ValueError("a header of an answer has a line break in it")
+    return STATUS_LINE[status] + lines
 
 
 def presented_key(headers: Mapping[str, str]) -> str | None:

@@ -3,10 +3,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.core.errors import GatewayError, Overloaded, RequestTimeout
 from gateway.relay import READ_ON_BYTES, READ_ON_S, Client, ClientGone, Headers
@@ -199,10 +196,7 @@ class Turn(Client):
         named = [*self.protocol.server_state.default_headers, *headers]
         if not self.keep_alive:
             named.append((b"connection", b"close"))
-        lines = b"%b: %b\r\n" * len(named) % tuple(chain.from_iterable(named))
-        if lines.count(b"\n") != len(named) or lines.count(b"\r") != len(named) or b"\0" in lines:
-            raise ValueError("a header of an answer has a line break in it")
-        return STATUS_LINE[status] + lines
+        return heads.head_lines(status, named)
 
     def _over(self) -> None:
         self.close()

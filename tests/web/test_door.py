@@ -1,12 +1,22 @@
 """The short way from the socket to the front keeps HTTP's promises: order, limits, hang-ups, whatever comes on one connection."""
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from types import SimpleNamespace
 
 import pytest
 
+from gateway.access.keys import KeyRing
+from gateway.access.origins import Origin
+from gateway.admission import Admission
+from gateway.core.call import Tenant
+from gateway.metrics import Metrics
+from gateway.web import heads
+from gateway.web.door import DoorProtocol
+from gateway.web.front import Front, Servers
+from gateway.web.heads import Visit
 from gateway.web.turn import Turn
 from tests.build import Gateway, chat_answer, chat_body
 from tests.upstream import Gate, Site, until, whole
@@ -106,6 +116,44 @@ def test_a_client_that_leaves_is_heard_at_once(gateway: Gateway, openai: Site) -
         assert received.hung_up.wait(60)
     finally:
         gate.open()
+
+
+async def test_under_overload_a_known_head_is_answered_before_anything_is_made_of_its_call() -> None:
+    """One whole 503 with `Retry-After`, the connection stays; what comes when there is time again is served."""
+    visit = Visit("openai_chat", CHAT, heads.read([]), Origin("127.0.0.1"), Tenant(team="t", key_id="k"), 0, 0.0, 5)
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n".encode()
+    admission, metrics = Admission(), Metrics()
+    front = Front(Servers(None, None, None, admission, lambda *_: False), KeyRing(b"p"), metrics, 1_000)  # type: ignore[arg-type]
+    written, state = list[bytes](), SimpleNamespace(default_headers=[(b"server", b"tollway")], total_requests=0)
+    door = DoorProtocol.__new__(DoorProtocol)
+    door.__dict__.update(
+        loop=asyncio.get_running_loop(), config=SimpleNamespace(app=SimpleNamespace(front=front)), server_state=state, pipeline=[],
+        flow=SimpleNamespace(read_paused=False), timeout_keep_alive=5, timeout_keep_alive_task=None,
+        transport=SimpleNamespace(write=written.append, is_closing=lambda: False), cycle=SimpleNamespace(response_complete=True),
+    )  # fmt: skip
+    door._known = heads.known(head + b"hello", visit, keep_alive=True)
+    admission.limit = admission.in_flight = 1
+    for _ in range(8):
+        admission.queue("t", lambda _: None, patient=False)
+    admission.sheds = True
+    assert door.again(head + b"hello")
+    assert door.again(head + b"again")
+    assert len(written) == state.total_requests == 2
+    answer, _, body = written[0].partition(b"\r\n\r\n")
+    lines = answer.lower().split(b"\r\n")
+    assert lines[0].startswith(b"http/1.1 503 ")
+    assert {b"server: tollway", b"retry-after: 1", b"content-length: %d" % len(body)} <= set(lines)
+    assert json.loads(body)["error"]["code"] == "overloaded"
+    assert b'tollway_refused_calls_total{code="overloaded"} 2.0' in metrics.render()
+    state.default_headers = [(b"server", b"later")]
+    assert door.again(head + b"hello")
+    assert b"server: later" in written[2]
+    front.draining = True
+    assert front.shed(visit, []) is not None
+    assert not door._shed(front, door._known), "while it drains the connection has to end"
+    front.draining, admission.sheds = False, False
+    assert not door._shed(front, door._known)
+    door._idle_timer.cancel()  # type: ignore[union-attr]
 
 
 async def test_a_header_with_a_line_break_never_goes_out() -> None:

@@ -54,6 +54,43 @@ def test_what_changes_the_framing_is_not_remembered(field: bytes) -> None:
     assert known((HEAD % b"5").replace(b"Accept: */*", field)) is None
 
 
+def test_a_head_of_any_connection_is_known_until_others_came() -> None:
+    """Those that were asked for last stay; an endless one is not kept."""
+    one, two, three = (known((HEAD % b"5").replace(b"Host: x", b"Host: %d" % n)) for n in range(3))
+    long = known((HEAD % b"5").replace(b"Host: x", b"Host: " + b"x" * 5_000))
+    assert one is not None
+    assert two is not None
+    assert three is not None
+    assert long is not None
+    kept = heads.Heads(most=2)
+    for each in (one, two):
+        kept.keep(each)
+    assert kept.find((HEAD % b"77").replace(b"Host: x", b"Host: 0") + b"body") is one
+    kept.keep(long)
+    kept.keep(three)
+    assert [kept.find(each.before + b"1" + each.after) for each in (one, two, three, long)] == [one, None, three, None]
+    assert kept.find(b"POST / HTTP/1.1\r\nHost: 0\r\n\r\n") is None
+    assert kept.find((HEAD % b"5")[:-2]) is None
+
+
+def test_heads_that_take_turns_on_a_connection_are_told_apart(gateway: Gateway, openai: Site) -> None:
+    """As behind a proxy: each call is its own caller's, also on a second connection, and a wrong key stays a wrong key."""
+    openai.says(whole(chat_answer()))
+    one, two = (request(gateway, openai, extra=f"x-tollway-class: {name}\r\n") for name in ("batch", "interactive"))
+    wrong = one.replace(gateway.key().encode(), b"tw_wrong")
+    for _ in range(2):
+        with connected(gateway) as sock:
+            seen = []
+            for data in (one, two, one, wrong, two, one):
+                sock.sendall(data)
+                seen.append(answers(sock, 1)[0][0])
+                if seen[-1] == 401:
+                    break
+            assert seen == [200, 200, 200, 401]
+    classes = [call["class"] for call in gateway.booked(openai)]
+    assert sorted(classes) == ["batch"] * 4 + ["interactive"] * 2
+
+
 def test_calls_of_one_connection_are_told_apart(gateway: Gateway, openai: Site) -> None:
     """Bodies of other lengths, in one packet, in pieces, and behind their head."""
     openai.says(whole(chat_answer()))
