@@ -33,8 +33,8 @@ setup: $(READY) ## make .venv with all that is locked (done once; the others cal
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Tollway needs Python 3.11 or newer. If it is not on the PATH, say where: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.11"; exit 1; }
-	@echo "[1/5] virtual environment in $(VENV)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { python=$$($(PYTHON) benchmarks/quickest_python.py $(PYTHON)); \
+	  echo "[1/5] virtual environment in $(VENV), by $$($$python -V) ($$python)"; $$python -m venv $(VENV); }
 	@echo "[2/5] torch (the largest part; see TORCH_INDEX in the README for the CPU build)"
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" | $(COUNT)
 	@echo "[3/5] locked dependencies, hashes checked"

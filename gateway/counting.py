@@ -46,7 +46,7 @@ class Counting:
     async def _asked(self, call: Call, target: Target, model: str, client: Client) -> bool:
         """Whether the backend has answered."""
         name = call.dialect
-        set_fields = dict.fromkeys(target.left_out(name, call.sketch.spans))
+        set_fields = dict.fromkeys(target.left_out(name, call.body, call.sketch.spans))
         body = dialects.request(name, name, call.body, call.sketch, model=model, set_fields=set_fields, ask_usage=False)
         body = fitting.accepted(body, name, target)
         body = fitting.shorten(body, fitting.names_for(body, name, target))

@@ -85,6 +85,10 @@ class Holds:
                     raise
                 amount = room
 
+    def pays(self, policy: Policy, call: Call) -> bool:
+        """Whether any budget pays for a call."""
+        return bool(self._stands.accounts(policy, call, ""))
+
     async def admit(self, call: Call, policy: Policy, attempt_id: str) -> None:
         """Counts a call that costs nothing. Raises `RateLimited`."""
         gates = [gate for gate in self._stands.gates(policy, call, "", 1) if gate.kind == "requests"]

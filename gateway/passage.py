@@ -1,10 +1,12 @@
 """Requests that are passed on as they came: stored answers, files, batches, and the paths that `passthrough` names.
 
 Bytes go both ways untouched; usage is read off the side where the answer has a known shape. A call that makes something is
-booked like any other; one that only reads or deletes is booked if usage was still to come for what it reads.
+booked like any other; one that only reads or deletes is booked if usage was still to come for what it reads. A provider's batch
+makes what its file says, which is not seen here: it is booked when it is made, and what it cost when somebody asks how it goes.
 """
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -68,6 +70,8 @@ class Way:
     wishes: Wishes = NOTHING
     stored: str | None = None
     """The stored answer that it is about."""
+    later: bool = False
+    """Whether what it costs is told when what it makes is asked for."""
 
     @property
     def model(self) -> str:
@@ -119,9 +123,20 @@ class Passage:
             if stored not in _MAKERS:
                 raise NotFound(f"POST does not go to {place[:100]}; answers are made at /v1/responses")
             return Way(method=method, target=target.at(path), costs=True, stops=stops, wishes=_permitted(call, policy, ""))
-        if first == "batches" and method == "POST" and stored is None:
-            permit_model(call.tenant, "")  # which models its file names is not seen here
+        if first == "batches":
+            target = dataclasses.replace(target, batch=True)
+            if method == "POST" and stored is None:
+                self._permit_batch(call, policy)
+                return Way(method=method, target=target.at(path), costs=True, stops=stops, later=True)
         return Way(method=method, target=target.at(path), costs=False, stops=stops, stored=stored)
+
+    def _permit_batch(self, call: Call, policy: Policy) -> None:
+        """Raises `Forbidden` where something would have to be known of the batch's calls."""
+        if _narrowed(call, policy) or self._holds.pays(policy, call):
+            raise Forbidden(
+                "the gateway does not see what a provider's batch will do, and your key or policy has a budget, or limits "
+                "models or output; the operator can have the gateway make batches itself (`queue:` in tollway.yaml)"
+            )
 
     def _keeper(self, call: Call, policy: Policy, api: str, stored: str | None) -> Target:
         """The backend that keeps what is asked for; where that is not known, the first of the team's that could."""
@@ -256,10 +271,12 @@ class _Exchange:
         fine = outcome.http_status is not None and outcome.http_status < 400
         outcome.status, outcome.error = ("ok", None) if fine else ("failed", f"the backend answered {outcome.http_status}")
         outcome.total_s = time.perf_counter() - self.began
+        if way.later and fine:
+            outcome.observed = replace(seen, pending=True, usage=None)
+        if (way.later or not way.costs) and fine and way.method == "POST" and way.stored is None and seen.response_id:
+            self.via.stored.keep(seen.response_id, self.booking.plan.call.tenant.team, way.target.backend)
         if way.costs:
             return await self.booking.settle(outcome)
-        if fine and way.method == "POST" and way.stored is None and seen.response_id:
-            self.via.stored.keep(seen.response_id, self.booking.plan.call.tenant.team, way.target.backend)
         if fine:
             await late.book(self.via, way.stored, seen, way.target)
         return ()

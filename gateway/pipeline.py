@@ -188,7 +188,7 @@ class Pipeline:
     ) -> None:
         via, target, model = self._via, self._via.fleet.road(ranked.lane.key, plan.call.dialect), ranked.upstream_model
         predicted = plan.cached[ranked.lane.key]
-        left = target.left_out(plan.call.dialect, plan.call.sketch.spans)
+        left = target.left_out(plan.call.dialect, plan.call.body, plan.call.sketch.spans)
         booking = Booking(
             plan=plan, via=via, number=number, id=f"{plan.call.id}-{number}", ranked=ranked, target=target,
             predicted_read_tokens=predicted, left_out=left,

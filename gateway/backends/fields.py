@@ -7,8 +7,13 @@ fields are taken out, and the answer and the ledger name them.
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import msgspec
+
+from gateway.dialects.splice import Spans
 from gateway.settings_file import BackendSettings
 
 Known = Mapping[str, frozenset[str]]
@@ -69,8 +74,18 @@ _ENGINES = _SAMPLING | _SHAPE | _TEMPLATE | _TELLING
 """What vLLM, SGLang, TensorRT-LLM, llama.cpp and the embedded engine take beside the API's and what harms nobody."""
 _FOR_EMBEDDINGS = frozenset({"add_special_tokens", "embed_dtype", "endianness", "normalize", "truncate_prompt_tokens"})
 
-_SEEDLESS = frozenset({"anthropic_messages", "openai_responses"})
-"""Dialects without a word for `seed`, which promises no answer where there is one: calls go without it, and are told so."""
+_POORER = frozenset({"anthropic_messages", "openai_responses"})
+"""Dialects without a word for `seed`, which promises no answer where there is one, and for names of the speakers in a chat:
+calls go without them, and are told so."""
+NAMES = "messages[].name"
+
+
+class _Spoken(msgspec.Struct):
+    role: Any = None
+    name: Any = None
+
+
+_spoken = msgspec.json.Decoder(list[_Spoken]).decode
 
 KNOWN: Known = {
     name: fields | (_FOR_EMBEDDINGS if name == "openai_embeddings" else _ENGINES) for name, fields in APIS.items()
@@ -88,12 +103,22 @@ def known(backend: BackendSettings) -> Known | None:
     return {name: fields | more for name, fields in KNOWN.items()}
 
 
-def left_out(fields: Known | None, client: str, upstream: str, names: Collection[str]) -> list[str]:
-    """Which of a body's top-level `names` do not travel from one dialect to another, most often the same."""
-    lost = [] if client == upstream or upstream not in _SEEDLESS else [name for name in names if name == "seed"]
-    if fields is None or fields[client].issuperset(names):
+def left_out(fields: Known | None, client: str, upstream: str, body: bytes, spans: Spans) -> list[str]:
+    """Which of a body's top-level fields do not travel from one dialect to another, most often the same; names of speakers
+    too, as `NAMES`."""
+    lost = [] if client == upstream or upstream not in _POORER else _unsaid(client, body, spans)
+    if fields is None or fields[client].issuperset(spans):
         return lost
-    return lost + [name for name in names if name not in fields[client] and name not in fields[upstream]]
+    return lost + [name for name in spans if name not in fields[client] and name not in fields[upstream]]
+
+
+def _unsaid(client: str, body: bytes, spans: Spans) -> list[str]:
+    lost = [name for name in spans if name == "seed"]
+    if client == "openai_chat" and (place := spans.get("messages")) is not None and b'"name"' in body:
+        with contextlib.suppress(msgspec.MsgspecError):     # what is no list of messages is refused in translation
+            named = [one for one in _spoken(body[slice(*place)]) if one.name and one.role != "tool"]
+            return [*lost, NAMES] if named else lost
+    return lost
 
 
 def told(left: Iterable[str]) -> str:

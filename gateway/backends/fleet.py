@@ -7,7 +7,7 @@ serves every call for a few milliseconds, so a decision costs no bookkeeping.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -19,6 +19,7 @@ from gateway.backends.probe import LaneProbe
 from gateway.backends.retries import RetryBudget
 from gateway.core.secret import Secret
 from gateway.dialects import DIALECTS, TRANSLATED
+from gateway.dialects.splice import Spans
 from gateway.settings import Settings
 from gateway.settings_file import BackendSettings, LaneSettings
 from router_policies.live import Figures, rent
@@ -74,9 +75,9 @@ class Target:
         """Whether it is the provider whose dialect it speaks, who knows that client's billing header."""
         return self.dialect == "anthropic_messages" and not self.cache_salt
 
-    def left_out(self, client: str, names: Collection[str]) -> list[str]:
-        """Which of the top-level fields of a body in the client's dialect do not travel there."""
-        return left_out(self.known_fields, client, self.dialect, names)
+    def left_out(self, client: str, body: bytes, spans: Spans) -> list[str]:
+        """What of a body in the client's dialect does not travel there: see `fields.left_out`."""
+        return left_out(self.known_fields, client, self.dialect, body, spans)
 
     def at(self, path: str) -> Target:
         """The same lane, at another path under the backend's address."""

@@ -113,7 +113,7 @@ class Handover:
         set_fields = {name: value for name, value in target.set_fields.items() if name != "service_tier"}
         if limit is not None:
             set_fields[dialects.limit_field(target.dialect, lane.models[model].upstream)] = limit
-        left = dict.fromkeys(target.left_out(one.call.dialect, one.call.sketch.spans))
+        left = dict.fromkeys(target.left_out(one.call.dialect, one.call.body, one.call.sketch.spans))
         body = dialects.request(
             one.call.dialect, target.dialect, one.call.body, one.call.sketch, model=lane.models[model].upstream,
             set_fields={**left, **set_fields}, ask_usage=False,
@@ -141,7 +141,7 @@ class Handover:
         )  # fmt: skip
         booking = Booking(
             plan=plan, via=self._via, number=1, id=f"{call.id}-1", ranked=ranked, target=target, predicted_read_tokens=0,
-            sent=body, left_out=target.left_out(call.dialect, call.sketch.spans),
+            sent=body, left_out=target.left_out(call.dialect, call.body, call.sketch.spans),
         )  # fmt: skip
         left_s = max(one.line.deadline_us / 1e6 - self._pacing.now_s(), 0.0)
         until = time.monotonic() + left_s

@@ -29,6 +29,19 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file to be read, most often a PDF. `url` is https or a data URL."""
+
+    url: str
+    name: str | None = None
+    cache: Mapping[str, Json] | None = None
+
+
+Shown = Text | Image | Document
+"""What a speaker or a tool shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
     """A reasoning block, passed on as it came: `raw` is the provider's own block with its signature."""
 
@@ -47,12 +60,12 @@ class ToolUse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     id: str
-    parts: tuple[Text | Image, ...]
+    parts: tuple[Shown, ...]
     is_error: bool = False
     cache: Mapping[str, Json] | None = None
 
 
-Part = Text | Image | Thinking | ToolUse | ToolResult
+Part = Shown | Thinking | ToolUse | ToolResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +73,7 @@ class Message:
     role: Literal["system", "user", "assistant"]
     parts: tuple[Part, ...]
     name: str | None = None
-    """Which of several participants speaks, where the client says so."""
+    """Who of several speaks, where the client says so; where a dialect has no names, `backends/fields.py` tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,5 +110,7 @@ class Prompt:
     user: str | None = None
     response_schema: Json = None
     """Structured output: `{"name", "schema", "strict"}`, key order kept."""
+    json_object: bool = False
+    """The answer is to be some JSON object."""
     extra: Mapping[str, Json] = field(default_factory=dict)
     """Fields of the client's dialect without a word here; a renderer passes on what the target knows, refuses the rest."""

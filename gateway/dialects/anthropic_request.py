@@ -7,13 +7,28 @@ only newer models know any further down). Signed thinking blocks pass unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from gateway.core.prompt import Image, Json, Message, Part, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
-from gateway.dialects.facts import FORBIDDEN
-from gateway.dialects.openai_request import refuse
+from gateway.core.prompt import (
+    Document,
+    Image,
+    Json,
+    Message,
+    Part,
+    Prompt,
+    Shown,
+    Text,
+    Thinking,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+)
+from gateway.dialects import documents
+from gateway.dialects.facts import FORBIDDEN, refuse
 
 DEFAULT_MAX_TOKENS = 16_384
 """The API needs a limit; for clients of dialects that do not."""
@@ -116,7 +131,9 @@ def _parts(where: str, content: Json) -> Iterator[Part]:
             case "text":
                 yield Text(text=block["text"], cache=cache)
             case "image":
-                yield Image(url=_url(place, block["source"]), cache=cache)
+                yield Image(url=documents.url_of(place, block["source"]), cache=cache)
+            case "document":
+                yield from _document(place, block)
             case "thinking" | "redacted_thinking":
                 yield Thinking(raw=block)
             case "tool_use":
@@ -131,19 +148,27 @@ def _parts(where: str, content: Json) -> Iterator[Part]:
                 raise refuse(place, f"a block of type {kind!r}")
 
 
-def _result(where: str, content: Json) -> Iterator[Text | Image]:
+def _document(where: str, block: Mapping[str, Any]) -> Iterator[Part]:
+    """What is said of it and what is text in it are texts."""
+    if (block.get("citations") or {}).get("enabled"):
+        raise refuse(f"{where}.citations", "this field")
+    cache, source, title = block.get("cache_control"), block["source"], block.get("title")
+    if context := block.get("context"):
+        yield Text(text=context)
+    if source.get("type") not in ("text", "content"):
+        yield Document(url=documents.url_of(where, source), name=title, cache=cache)
+        return
+    shown = tuple(_parts(f"{where}.source.content", source["data"] if source["type"] == "text" else source["content"]))
+    if title:
+        yield Text(text=title)
+    yield from (*shown[:-1], *(replace(last, cache=cache or last.cache) for last in shown[-1:] if isinstance(last, Shown)))
+
+
+def _result(where: str, content: Json) -> Iterator[Shown]:
     for part in _parts(f"{where}.content", content):
-        if not isinstance(part, Text | Image):
+        if not isinstance(part, Shown):
             raise refuse(f"{where}.content", "what stands in this tool result")
         yield part
-
-
-def _url(where: str, source: Mapping[str, Any]) -> str:
-    if source.get("type") == "base64":
-        return f"data:{source['media_type']};base64,{source['data']}"
-    if source.get("type") == "url":
-        return str(source["url"])
-    raise refuse(where, f"an image by {source.get('type')!r}")
 
 
 def _tool(index: int, wire: Mapping[str, Any]) -> Tool:
@@ -171,9 +196,7 @@ def _choice(wire: Mapping[str, Any]) -> ToolChoice:
 
 def _turns(prompt: Prompt) -> list[dict[str, Json]]:
     turns: list[dict[str, Json]] = []
-    for index, message in enumerate(prompt.messages):
-        if message.name is not None:
-            raise refuse(f"messages[{index}].name", "a participant's name")
+    for message in prompt.messages:
         if message.role == "system":
             continue
         blocks = [block for part in message.parts for block in _blocks(part, message.role)]
@@ -195,9 +218,11 @@ def _blocks(part: Part, role: str) -> Iterator[dict[str, Json]]:
         case Text(text=text) if text.strip():
             yield _marked({"type": "text", "text": text}, part.cache)
         case Image(url=url) if role == "user":
-            yield _marked({"type": "image", "source": _source(url)}, part.cache)
-        case Image():
-            raise refuse("messages", f"an image in a message of the role {role}")
+            yield _marked({"type": "image", "source": documents.source_of(url)}, part.cache)
+        case Document() if role == "user":
+            yield _marked(documents.to_anthropic(part), part.cache)
+        case Image() | Document():
+            raise refuse("messages", f"an image or a file in a message of the role {role}")
         case Thinking(raw=raw) if raw.get("type") != "reasoning":    # those are OpenAI's, of no use to anyone else
             yield dict(raw)
         case ToolUse():
@@ -219,15 +244,6 @@ def _render_result(part: ToolResult) -> dict[str, Json]:
     if part.is_error:
         wire["is_error"] = True
     return _marked(wire, part.cache)
-
-
-def _source(url: str) -> dict[str, Json]:
-    if not url.startswith("data:"):
-        return {"type": "url", "url": url}
-    kind, _, data = url[5:].partition(",")
-    if not kind.endswith(";base64"):
-        raise refuse("messages", "a data URL that is not base64")
-    return {"type": "base64", "media_type": kind.removesuffix(";base64").split(";")[0], "data": data}
 
 
 def _input(part: ToolUse) -> msgspec.Raw:
@@ -263,6 +279,8 @@ def _render_choice(prompt: Prompt) -> dict[str, Json]:
 
 
 def _extra(prompt: Prompt) -> dict[str, Json]:
+    if prompt.json_object:
+        raise refuse("response_format", "JSON without a schema")
     wire: dict[str, Json] = {}
     output: dict[str, Json] = {}
     if (user := prompt.user or prompt.extra.get("safety_identifier")) is not None:

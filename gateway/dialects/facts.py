@@ -21,6 +21,11 @@ class MissingField(BadRequest):
     code = "missing_field"
 
 
+def refuse(param: str, what: str) -> BadRequest:
+    """For what the backend's dialect has no word for."""
+    return BadRequest(f"{param}: {what} cannot be passed on to the model backend that serves this call.", param=param)
+
+
 class Usual(msgspec.Struct, gc=False):
     """What the hot path wants to know of a body whose fields have the types that they should have."""
 

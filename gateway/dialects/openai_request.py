@@ -2,7 +2,7 @@
 
 Cache markers that clients put into this shape (`cache_control`, `prompt_cache_breakpoint`) are read; written they are not,
 since this API caches by itself and older models refuse them. Nor are thinking blocks: only the provider that signed
-them can use them. A picture inside a tool result moves to a user message behind the results, which are text only here.
+them can use them. Pictures and files inside a tool result move to a user message behind the results, which are text only here.
 """
 from __future__ import annotations
 
@@ -12,9 +12,23 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.core.errors import BadRequest
-from gateway.core.prompt import Image, Json, Message, Part, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
-from gateway.dialects.facts import FORBIDDEN
+from gateway.core.prompt import (
+    Document,
+    Image,
+    Json,
+    Message,
+    Part,
+    Prompt,
+    Shown,
+    Text,
+    Thinking,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+)
+from gateway.dialects import documents
+from gateway.dialects.facts import FORBIDDEN, refuse
 
 _HANDLED = frozenset({
     "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "max_completion_tokens", "stream",
@@ -57,6 +71,7 @@ def parse_request(body: bytes) -> Prompt:
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         user=wire.get("user"),
         response_schema=_schema(wire.get("response_format")),
+        json_object=wants_object(wire.get("response_format")),
         extra={name: value for name, value in wire.items() if name not in _HANDLED and value is not None},
     )
 
@@ -78,18 +93,16 @@ def render_request(prompt: Prompt) -> dict[str, Json]:
     wire |= {name: value for name, value in optional.items() if value is not None}
     if prompt.response_schema is not None:
         wire["response_format"] = {"type": "json_schema", "json_schema": prompt.response_schema}
+    elif prompt.json_object:
+        wire["response_format"] = {"type": "json_object"}
     return wire | _extra(prompt)
-
-
-def refuse(param: str, what: str) -> BadRequest:
-    return BadRequest(f"{param}: {what} cannot be passed on to the model backend that serves this call.", param=param)
 
 
 def _message(index: int, wire: Mapping[str, Any]) -> Message:
     where, role = f"messages[{index}]", wire.get("role")
     marker = cache_marker(wire)
     if role == "tool":
-        parts = tuple(part for part in _parts(where, wire.get("content"), None) if isinstance(part, Text | Image))
+        parts = tuple(_parts(where, wire.get("content"), None))
         return Message(role="user", parts=(ToolResult(id=wire.get("tool_call_id") or "", parts=parts, cache=marker),))
     if role in ("system", "developer", "user"):
         kind: Literal["system", "user"] = "user" if role == "user" else "system"
@@ -114,7 +127,7 @@ def _assistant(where: str, wire: Mapping[str, Any], marker: Mapping[str, Json] |
         yield ToolUse(id=call["id"], name=function["name"], arguments=function.get("arguments") or "")
 
 
-def _parts(where: str, content: Json, marker: Mapping[str, Json] | None) -> Iterator[Text | Image]:
+def _parts(where: str, content: Json, marker: Mapping[str, Json] | None) -> Iterator[Shown]:
     if isinstance(content, str):
         if content:
             yield Text(text=content, cache=marker)
@@ -130,6 +143,8 @@ def _parts(where: str, content: Json, marker: Mapping[str, Json] | None) -> Iter
             case "image_url":
                 image = part["image_url"]
                 yield Image(url=image["url"], detail=image.get("detail"), cache=cache)
+            case "file":
+                yield documents.of_openai(f"{where}.content[{place}]", part["file"], cache)
             case kind:
                 raise refuse(f"{where}.content[{place}]", f"a part of type {kind!r}")
 
@@ -164,9 +179,14 @@ def _schema(wire: Mapping[str, Any] | None) -> Json:
     kind = (wire or {"type": "text"}).get("type")
     if kind == "json_schema" and wire:
         return wire["json_schema"]
-    if kind != "text":
+    if kind not in ("text", "json_object"):
         raise refuse("response_format", f"the type {kind!r}")
     return None
+
+
+def wants_object(form: Mapping[str, Any] | None) -> bool:
+    """Whether an output format asks for JSON without a schema."""
+    return form is not None and form.get("type") == "json_object"
 
 
 def _messages(message: Message) -> Iterator[dict[str, Json]]:
@@ -174,12 +194,12 @@ def _messages(message: Message) -> Iterator[dict[str, Json]]:
     if message.role == "assistant":
         yield _render_assistant(message) | named
         return
-    pictures: list[Text | Image] = []
+    moved: list[Shown] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
-            pictures += [each for each in part.parts if isinstance(each, Image)]
+            moved += [each for each in part.parts if not isinstance(each, Text)]
             yield {"role": "tool", "tool_call_id": part.id, "content": _content(result_texts(part))}
-    rest = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+    rest = [*moved, *(part for part in message.parts if isinstance(part, Shown))]
     if message.role == "system":
         rest = [kept for part in rest if (kept := _without_billing(part)) is not None]
     if rest or (message.role == "user" and not message.parts):
@@ -187,7 +207,7 @@ def _messages(message: Message) -> Iterator[dict[str, Json]]:
 
 
 def _render_assistant(message: Message) -> dict[str, Json]:
-    words = [part for part in message.parts if isinstance(part, Text | Image)]
+    words = [part for part in message.parts if isinstance(part, Shown)]
     calls = [
         {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.arguments or "{}"}}
         for part in message.parts if isinstance(part, ToolUse)
@@ -196,16 +216,18 @@ def _render_assistant(message: Message) -> dict[str, Json]:
     return wire | {"tool_calls": calls} if calls else wire
 
 
-def _content(parts: Sequence[Text | Image]) -> Json:
+def _content(parts: Sequence[Shown]) -> Json:
     """A plain string where one will do: some backends know nothing else."""
     if not parts or (len(parts) == 1 and isinstance(parts[0], Text)):
         return parts[0].text if parts and isinstance(parts[0], Text) else ""
     return [_render_part(part) for part in parts]
 
 
-def _render_part(part: Text | Image) -> dict[str, Json]:
+def _render_part(part: Shown) -> dict[str, Json]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
+    if isinstance(part, Document):
+        return {"type": "file", "file": documents.to_chat(part)}
     image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
     return {"type": "image_url", "image_url": image}
 
@@ -218,7 +240,7 @@ def result_texts(result: ToolResult) -> list[Text]:
     return texts
 
 
-def _without_billing(part: Text | Image) -> Text | Image | None:
+def _without_billing(part: Shown) -> Shown | None:
     """A client's own billing line changes with every call, so it would spoil the prefix, and only its provider reads it."""
     if isinstance(part, Text) and _BILLING in part.text:
         lines = [line for line in part.text.split("\n") if not line.startswith(_BILLING)]

@@ -22,6 +22,10 @@ MOST_BYTES = 64 * 1024 * 1024
 _TIER_HEADER = "x-gemini-service-tier"
 """Google's word on what was served; the request's may not have been granted."""
 _BINARY = "application/vnd.amazon.eventstream"
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+"""How a batch of OpenAI's ends; its object then has the usage of all its calls."""
+_NONE_USED = {"input_tokens": 0, "output_tokens": 0}
+"""By a batch whose file was refused."""
 Raw = Mapping[str, Any]
 
 
@@ -106,6 +110,11 @@ class Reader:
     def _look(self, document: Raw) -> None:
         name = document.get("id") or counts.part(document, "response").get("id")
         self._id = name if isinstance(name, str) else self._id
+        if document.get("object") == "batch":
+            if document.get("status") not in _ENDED:  # what it counts is not all yet
+                return
+            if document["status"] == "failed" and not document.get("usage"):
+                document = {**document, "usage": _NONE_USED}
         for shape in SHAPES:
             raw = shape.find(document)
             self._model = shape.model(document) or self._model

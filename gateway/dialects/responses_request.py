@@ -12,9 +12,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.core.prompt import Image, Json, Message, Part, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
-from gateway.dialects.facts import FORBIDDEN
-from gateway.dialects.openai_request import cache_marker, effort, refuse, result_texts, says_nothing
+from gateway.core.prompt import (
+    Document,
+    Image,
+    Json,
+    Message,
+    Part,
+    Prompt,
+    Shown,
+    Text,
+    Thinking,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+)
+from gateway.dialects import documents
+from gateway.dialects.facts import FORBIDDEN, refuse
+from gateway.dialects.openai_request import cache_marker, effort, result_texts, says_nothing, wants_object
 
 SEALED = "tollway."
 """How the `encrypted_content` of a reasoning item begins that holds a block of another dialect."""
@@ -60,6 +75,7 @@ def parse_request(body: bytes) -> Prompt:
         top_p=wire.get("top_p"),
         user=wire.get("user"),
         response_schema=_schema(settings.get("format")),
+        json_object=wants_object(settings.get("format")),
         extra=extra,
     )
 
@@ -67,7 +83,7 @@ def parse_request(body: bytes) -> Prompt:
 def render_request(prompt: Prompt) -> dict[str, Json]:
     if prompt.stop:
         raise refuse("stop", "a stop sequence")
-    items = [item for index, message in enumerate(prompt.messages) for item in _items(index, message)]
+    items = [item for message in prompt.messages for item in _items(message)]
     wire: dict[str, Json] = {"model": prompt.model, "input": items}
     if prompt.tools:
         wire["tools"] = [_render_tool(tool) for tool in prompt.tools]
@@ -82,6 +98,8 @@ def render_request(prompt: Prompt) -> dict[str, Json]:
     wire |= {name: value for name, value in optional.items() if value is not None}
     if prompt.response_schema is not None:
         wire["text"] = {"format": {"type": "json_schema", **prompt.response_schema}}
+    elif prompt.json_object:
+        wire["text"] = {"format": {"type": "json_object"}}
     return wire | _extra(prompt, wire.get("text", {}))
 
 
@@ -150,7 +168,7 @@ def sealed(block: Mapping[str, Json]) -> str:
     return SEALED + base64.b64encode(msgspec.json.encode(block)).decode()
 
 
-def _parts(where: str, content: Json, field: str = "content") -> Iterator[Text | Image]:
+def _parts(where: str, content: Json, field: str = "content") -> Iterator[Shown]:
     if isinstance(content, str):
         if content:
             yield Text(text=content)
@@ -163,6 +181,8 @@ def _parts(where: str, content: Json, field: str = "content") -> Iterator[Text |
                 yield Text(text=part["refusal"])
             case "input_image" if part.get("image_url"):
                 yield Image(url=part["image_url"], detail=part.get("detail"), cache=cache_marker(part))
+            case "input_file":
+                yield documents.of_openai(f"{where}.{field}[{place}]", part, cache_marker(part))
             case kind:
                 raise refuse(f"{where}.{field}[{place}]", f"a part of type {kind!r}")
 
@@ -187,19 +207,17 @@ def _schema(wire: Mapping[str, Any] | None) -> Json:
     kind = (wire or {"type": "text"}).get("type")
     if kind == "json_schema" and wire:
         return {name: value for name, value in wire.items() if name != "type"}
-    if kind != "text":
+    if kind not in ("text", "json_object"):
         raise refuse("text.format", f"the type {kind!r}")
     return None
 
 
-def _items(index: int, message: Message) -> Iterator[dict[str, Json]]:
+def _items(message: Message) -> Iterator[dict[str, Json]]:
     """A message as items, in the order in which its parts stand; results of tools before all."""
-    if message.name is not None:
-        raise refuse(f"messages[{index}].name", "a participant's name")
-    said: list[Text | Image] = []
+    said: list[Shown] = []
     for part in sorted(message.parts, key=lambda part: not isinstance(part, ToolResult)):
         match part:
-            case Text() | Image():
+            case Text() | Image() | Document():
                 said.append(part)
                 continue
             case Thinking(raw=raw) if raw.get("type") != "reasoning":
@@ -216,25 +234,29 @@ def _items(index: int, message: Message) -> Iterator[dict[str, Json]]:
     yield from _said(message.role, said)
 
 
-def _said(role: str, parts: Sequence[Text | Image]) -> Iterator[dict[str, Json]]:
+def _said(role: str, parts: Sequence[Shown]) -> Iterator[dict[str, Json]]:
     if parts:
         kind = "output_text" if role == "assistant" else "input_text"
         yield {"type": "message", "role": role, "content": _content(kind, parts)}
 
 
 def _output(result: ToolResult) -> Json:
-    texts, images = result_texts(result), [part for part in result.parts if isinstance(part, Image)]
-    return _content("input_text", [*texts, *images] or [Text(text="")])
+    texts, others = result_texts(result), [part for part in result.parts if not isinstance(part, Text)]
+    return _content("input_text", [*texts, *others] or [Text(text="")])
 
 
-def _content(kind: str, parts: Sequence[Text | Image]) -> Json:
+def _content(kind: str, parts: Sequence[Shown]) -> Json:
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
-    return [
-        {"type": kind, "text": part.text} if isinstance(part, Text)
-        else {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
-        for part in parts
-    ]
+    return [_render_part(kind, part) for part in parts]
+
+
+def _render_part(kind: str, part: Shown) -> dict[str, Json]:
+    if isinstance(part, Text):
+        return {"type": kind, "text": part.text}
+    if isinstance(part, Document):
+        return {"type": "input_file", **documents.to_responses(part)}
+    return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
 
 
 def _render_tool(tool: Tool) -> dict[str, Json]:

@@ -14,7 +14,7 @@ import openai.types.responses.response_create_params as responses
 import pytest
 
 from gateway import dialects
-from gateway.backends.fields import APIS, KNOWN, known, receipt, told
+from gateway.backends.fields import APIS, KNOWN, NAMES, known, receipt, told
 from gateway.backends.fleet import Fleet, Target
 from gateway.serve import embedded
 from gateway.settings import load
@@ -54,7 +54,7 @@ def test_what_the_providers_libraries_can_say_is_known(dialect: str, params: Any
 def test_what_steers_an_engine_does_not_travel(tmp_path: Path, dialect: str, name: str) -> None:
     """Addresses, code, weights, templates, places in its queue or cache, limits that nothing is held for, other spellings."""
     wire = "anthropic" if dialect == "anthropic_messages" else "openai"
-    assert target(tmp_path, dialect, dialect=wire, speaks=[_API[dialect]], fields=[]).left_out(dialect, ["model", name]) == [name]
+    assert target(tmp_path, dialect, dialect=wire, speaks=[_API[dialect]], fields=[]).left_out(dialect, b"", dict.fromkeys(["model", name], (0, 0))) == [name]
 
 
 _API = {"openai_chat": "chat", "openai_responses": "responses", "openai_embeddings": "embeddings", "anthropic_messages": "messages"}
@@ -82,7 +82,7 @@ def test_what_only_shapes_the_answer_travels(dialect: str) -> None:
 ])  # fmt: skip
 def test_whom_the_list_is_for(tmp_path: Path, backend: dict[str, Any], left: list[str]) -> None:
     """What names its engine, unless the settings say otherwise; they may name more fields. A provider may be reached by an inner address."""
-    assert target(tmp_path, **backend).left_out("openai_chat", ["model", "top_k", "mcp"]) == left
+    assert target(tmp_path, **backend).left_out("openai_chat", b"", dict.fromkeys(["model", "top_k", "mcp"], (0, 0))) == left
 
 
 def test_the_embedded_engine_is_ones_own() -> None:
@@ -97,7 +97,7 @@ def test_a_setting_that_means_nothing_is_an_error(tmp_path: Path, wrong: Any) ->
 
 def _sent(to: Target, client: str, body: bytes, **set_fields: Any) -> bytes:
     sketch = dialects.read(client, body)
-    left = to.left_out(client, sketch.spans)
+    left = to.left_out(client, body, sketch.spans)
     return dialects.request(
         client, to.dialect, body, sketch, model="m", set_fields={**dict.fromkeys(left), **set_fields}, ask_usage=False
     )
@@ -120,6 +120,20 @@ def test_a_translation_loses_them_too(tmp_path: Path) -> None:
     sent = json.loads(_sent(to, "openai_chat", json.dumps({**body, "mcp_servers": [{"url": "http://10.0.0.1"}], "system": None}).encode()))
     assert "mcp_servers" not in sent
     assert "be brief" in json.dumps(sent["system"])
+
+
+@pytest.mark.parametrize(("message", "left"), [
+    ({"role": "user", "content": "hi", "name": "Bo"}, [NAMES]), ({"role": "assistant", "content": "hi", "name": "Al"}, [NAMES]),
+    ({"role": "user", "content": 'my "name" is Bo'}, []), ({"role": "user", "content": "hi", "name": None}, []),
+    ({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "t", "arguments": "{}"}}]}, []),
+    ({"role": "tool", "tool_call_id": "1", "name": "t", "content": "x"}, []), ("odd", []),
+])  # fmt: skip
+def test_names_of_speakers_are_told_where_there_are_none(tmp_path: Path, message: Any, left: list[str]) -> None:
+    """To a dialect without them they do not go; what only looks like one is none."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}, message]}).encode()
+    spans = dialects.read("openai_chat", body).spans
+    assert target(tmp_path, dialect="anthropic", url=OUTSIDE).left_out("openai_chat", body, spans) == left
+    assert target(tmp_path, url=OUTSIDE).left_out("openai_chat", body, spans) == []
 
 
 def test_names_are_told_within_bounds() -> None:

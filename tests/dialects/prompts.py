@@ -5,11 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.core.prompt import Image, Message, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
+from gateway.core.prompt import Document, Image, Message, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
 
 WORDS = st.text("abc é漢\"\\\n{}", min_size=1, max_size=12).filter(str.strip)
 NAMES = st.text("abc_", min_size=1, max_size=6)
 URLS = st.sampled_from(["https://example.com/a.png", "data:image/png;base64,iVBORw0KGgo="])
+PDF = "data:application/pdf;base64,JVBERi0xLjQ="
 ARGUMENTS = st.sampled_from(["{}", '{"city":"Oslo"}', '{"b":1.0,"a":[1,{"x":null}]}', '{"n":123456789012345678901234567890}'])
 SCHEMAS = st.sampled_from([{"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}, {"type": "object", "required": ["x"]}])
 CACHES = st.none() | st.sampled_from([{"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}])
@@ -34,7 +35,7 @@ CHOICES = st.none() | st.builds(ToolChoice, mode=st.sampled_from(["auto", "none"
 
 
 def openai_prompts() -> st.SearchStrategy[Prompt]:
-    plain, image = texts(st.none()), st.builds(Image, url=URLS, detail=st.none() | st.just("low"))
+    plain, image = texts(st.none()), st.builds(Image, url=URLS, detail=st.none() | st.just("low")) | st.builds(Document, url=st.just(PDF), name=NAMES)
     calls = st.builds(ToolUse, id=NAMES, name=NAMES, arguments=ARGUMENTS)
     result = st.builds(ToolResult, id=NAMES, parts=st.lists(plain, max_size=2).map(tuple))
     user = st.builds(Message, role=st.just("user"), parts=st.lists(plain | image, min_size=1, max_size=3).map(tuple), name=st.none() | NAMES)
@@ -51,7 +52,8 @@ def openai_prompts() -> st.SearchStrategy[Prompt]:
 
 
 def anthropic_prompts() -> st.SearchStrategy[Prompt]:
-    words, image = texts(CACHES), st.builds(Image, url=URLS, cache=CACHES)
+    words = texts(CACHES)
+    image = st.builds(Image, url=URLS, cache=CACHES) | st.builds(Document, url=st.sampled_from([PDF, "https://example.com/a.pdf"]), name=st.none() | NAMES, cache=CACHES)
     calls = st.builds(ToolUse, id=NAMES, name=NAMES, arguments=ARGUMENTS, cache=CACHES)
     result = st.builds(ToolResult, id=NAMES, parts=st.lists(words | image, max_size=2).map(tuple), is_error=st.booleans(), cache=CACHES)
     thinking = st.sampled_from([{"type": "thinking", "thinking": "", "signature": "U2ln"}, {"type": "redacted_thinking", "data": "x"}]).map(lambda raw: Thinking(raw=raw))
@@ -70,7 +72,7 @@ def anthropic_prompts() -> st.SearchStrategy[Prompt]:
 
 def responses_prompts() -> st.SearchStrategy[Prompt]:
     """Turns as the items of this API come together: no two of a speaker in a row."""
-    plain, image = texts(st.none()), st.builds(Image, url=URLS, detail=st.sampled_from(["low", "auto"]))
+    plain, image = texts(st.none()), st.builds(Image, url=URLS, detail=st.sampled_from(["low", "auto"])) | st.builds(Document, url=st.just(PDF), name=NAMES)
     calls = st.builds(ToolUse, id=NAMES, name=NAMES, arguments=ARGUMENTS)
     result = st.builds(ToolResult, id=NAMES, parts=st.lists(plain, min_size=1, max_size=2).map(tuple))
     reasoning = st.just(Thinking(raw={"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}))

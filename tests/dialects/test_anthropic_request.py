@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from gateway.core.errors import BadRequest
-from gateway.core.prompt import Image, Message, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
+from gateway.core.prompt import Document, Image, Message, Prompt, Text, Thinking, Tool, ToolChoice, ToolResult, ToolUse
 from gateway.dialects import anthropic_request
 from tests.dialects.prompts import anthropic_prompts
 
@@ -105,9 +105,10 @@ def test_fields_with_a_counterpart(fields: dict[str, Any], wire: dict[str, Any])
 @pytest.mark.parametrize(("fields", "param"), [
     ({"extra": {"n": 2}}, "n"), ({"extra": {"logprobs": True}}, "logprobs"), ({"extra": {"logit_bias": {"5": 1}}}, "logit_bias"),
     ({"extra": {"modalities": ["text", "audio"]}}, "modalities"), ({"extra": {"something_new": 1}}, "something_new"), ({"temperature": 1.5}, "temperature"),
-    ({"messages": (Message(role="user", parts=(Text(text="x"),), name="Bo"),)}, "messages[0].name"),
+    ({"json_object": True}, "response_format"),
     ({"messages": (user(Image(url="data:text/plain,x")),)}, "messages"),
     ({"messages": (Message(role="assistant", parts=(Image(url="https://x"),)),)}, "messages"),
+    ({"messages": (Message(role="assistant", parts=(Document(url="https://x"),)),)}, "messages"),
     ({"messages": (Message(role="assistant", parts=(ToolUse(id="a", name="t", arguments="[1]"),)),)}, "messages"),
     ({"messages": (Message(role="assistant", parts=(ToolUse(id="a", name="t", arguments='{"a":'),)),)}, "messages"),
 ])
@@ -119,7 +120,7 @@ def test_fields_without_one_are_refused_by_name(fields: dict[str, Any], param: s
 
 
 @pytest.mark.parametrize(("fields", "param"), [
-    ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file"}}]}]}, "messages[0].content[0]"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]"),

@@ -107,7 +107,7 @@ def test_parts_without_a_word_are_refused_by_place(message: dict[str, Any], para
 
 
 @pytest.mark.parametrize(("fields", "param"), [
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "grammar"}}, "response_format"),
     ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
     ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0]"),
 ])

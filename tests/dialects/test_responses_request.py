@@ -68,7 +68,7 @@ def test_another_vendors_block_travels_in_a_reasoning_item() -> None:
     ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"), ({"conversation": "c"}, "conversation"),
     ({"prompt": {"id": "p"}}, "prompt"), ({"truncation": "auto"}, "truncation"), ({"include": ["message.output_text.logprobs"]}, "include"),
     ({"tools": [{"type": "web_search"}]}, "tools[0]"), ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
-    ({"text": {"format": {"type": "json_object"}}}, "text.format"), ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+    ({"text": {"format": {"type": "grammar"}}}, "text.format"), ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
     ({"input": [{"role": "user", "content": "x"}, {"role": "critic", "content": "x"}]}, "input[1]"),
     ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input[0].content[0]"),
     ({"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_file"}]}]}, "input[0].output[0]"),
@@ -131,7 +131,7 @@ def test_fields_of_a_rendered_request(fields: dict[str, Any], wire: dict[str, An
 
 
 @pytest.mark.parametrize(("message", "fields", "param"), [
-    (Message(role="user", parts=(Text(text="x"),), name="ann"), {}, "messages[0].name"), (Message(role="user", parts=()), {"stop": ("x",)}, "stop"),
+    (Message(role="user", parts=()), {"stop": ("x",)}, "stop"),
     (Message(role="user", parts=()), {"extra": {"logit_bias": {"1": 2}}}, "logit_bias"),
 ])
 def test_what_this_api_has_no_word_for_is_refused(message: Message, fields: dict[str, Any], param: str) -> None:

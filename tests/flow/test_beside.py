@@ -22,6 +22,7 @@ rows = [
   {model = "m-*", input = "2", cached = "0.5", write_5m = "2.5", write_1h = "4", output = "10"},
   {model = "gemini-*", input = "2", cached = "0.5", output = "10"},
   {model = "m-emb", input = "2"},
+  {model = "m-batched", tier = "batch", input = "1", cached = "0.25", output = "5"},
 ]
 """
 GEMINI = {"candidates": [], "modelVersion": "gemini-9", "usageMetadata": {"promptTokenCount": 100, "cachedContentTokenCount": 60, "candidatesTokenCount": 3, "thoughtsTokenCount": 2, "totalTokenCount": 105}}
@@ -164,6 +165,52 @@ def test_files_go_to_the_backend_that_has_them(beside: tuple[Gateway, dict[str, 
     assert gateway.ask("GET", f"/tollway/calls/{answer.headers['x-tollway-call']}").status_code == 404
     assert gateway.ask("HEAD", "/v1/files", gateway.key()).status_code == 405
     assert gateway.http.get(gateway.url + "/v1/files").status_code == 401
+
+
+BATCH = {"id": "batch_2", "object": "batch", "status": "validating", "model": None, "usage": None}
+USED = {"input_tokens": 3_000_000, "input_tokens_details": {"cached_tokens": 1_000_000}, "output_tokens": 100_000, "output_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 3_100_000}
+
+
+def test_a_providers_batch_is_metered_when_it_is_done(beside: tuple[Gateway, dict[str, Site]]) -> None:
+    """It is booked when it is made, without a cost; what it says once it has ended is that, at the batch price, once."""
+    gateway, sites = beside
+    site = sites["files"]
+    site.says(whole(BATCH))
+    made = gateway.chat({"input_file_id": "file-1", "endpoint": "/v1/chat/completions"}, path="/v1/batches")
+    call = made.headers["x-tollway-call"]
+    assert (made.json(), "x-tollway-cost-usd" in made.headers, gateway.call(call)["cost_usd"]) == (BATCH, False, None)
+    half = {**USED, "output_tokens": 5}
+    for status, usage in (("in_progress", half), ("completed", USED), ("completed", USED)):
+        site.says(whole({**BATCH, "status": status, "model": "m-batched", "usage": usage}))
+        assert gateway.ask("GET", "/v1/batches/batch_2", gateway.key()).json()["status"] == status
+    booked = gateway.call(call)
+    tokens = booked["attempts"][0]["tokens"]
+    assert (booked["cost_usd"], booked["status"]) == ("2.750000000", "ok")
+    assert (tokens["uncached"], tokens["cache_read"], tokens["output"]) == (2_000_000, 1_000_000, 100_000)
+
+
+@pytest.mark.parametrize(("status", "usage", "cost"), [
+    ("failed", None, "0.000000000"), ("cancelled", {"input_tokens": 1_000_000, "output_tokens": 0}, "1.000000000"), ("completed", None, None)])
+def test_how_a_batch_may_end(beside: tuple[Gateway, dict[str, Site]], status: str, usage: Any, cost: str | None) -> None:
+    """A refused file costs nothing; a provider that tells no usage leaves the cost unknown."""
+    gateway, sites = beside
+    name = f"batch_{status}"
+    sites["files"].says(whole({**BATCH, "id": name}))
+    call = gateway.chat({"input_file_id": "file-1"}, path="/v1/batches").headers["x-tollway-call"]
+    sites["files"].says(whole({**BATCH, "id": name, "status": status, "model": "m-batched", "usage": usage}))
+    gateway.ask("GET", f"/v1/batches/{name}", gateway.key())
+    assert gateway.call(call)["cost_usd"] == cost
+
+
+@pytest.mark.parametrize("team", ["poor", "nogemini"])
+def test_a_batch_that_nobody_can_look_into_is_not_for_those_with_limits(beside: tuple[Gateway, dict[str, Site]], team: str) -> None:
+    """A budget could not be held, nor a model kept out."""
+    gateway, sites = beside
+    before = len(sites["files"].requests)
+    answer = gateway.chat({"input_file_id": "file-1"}, team, "/v1/batches")
+    assert answer.status_code == 403
+    assert "queue:" in answer.json()["error"]["message"]
+    assert len(sites["files"].requests) == before
 
 
 # configured paths

@@ -216,6 +216,20 @@ def test_a_packed_answer_is_unpacked_and_metered(gateway: Gateway, fresh: Fresh,
     assert gateway.call(answer.headers["x-tollway-call"])["attempts"][0]["tokens_from"] == "provider"
 
 
+def test_speakers_are_named_where_there_is_a_word_for_it(gateway: Gateway, openai: Site, anthropic: Site) -> None:
+    """Elsewhere the call is served without, and told so in the answer and in its receipt."""
+    anthropic.says(whole(messages_answer()))
+    openai.says(whole(chat_answer()))
+    messages = [{"role": "user", "name": "bo", "content": "Who am I?"}]
+    translated = gateway.chat(chat_body(anthropic.model, messages=messages))
+    assert (translated.status_code, translated.headers.get("x-tollway-dropped")) == (200, "messages[].name")
+    assert b'"bo"' not in anthropic.requests[-1].body
+    receipts = gateway.call(translated.headers["x-tollway-call"])["receipts"]
+    assert "messages[].name" in [receipt.get("place") for receipt in receipts]
+    direct = gateway.chat(chat_body(openai.model, messages=messages))
+    assert (direct.headers.get("x-tollway-dropped"), openai.requests[-1].json["messages"]) == (None, messages)
+
+
 @pytest.mark.parametrize("body", [{"seed": 42}, {}])
 def test_a_seed_goes_where_there_is_a_word_for_it(gateway: Gateway, openai: Site, anthropic: Site, body: dict[str, Any]) -> None:
     """It promises no answer, so that a call is served without one, and told so; among backends of its dialect it travels."""
