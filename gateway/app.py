@@ -47,6 +47,7 @@ from gateway.progress import ProgressNotes
 from gateway.redis_cohorts import RedisCohorts
 from gateway.services import Services
 from gateway.settings import SHIPPED_POLICIES, Settings, served
+from gateway.settings_source import SettingsSource
 from gateway.sharing import RedisExchange, Sharing, Topic, topics
 from gateway.stores import Stores, own_stores, people_known, redis_link, remembered_keys, schema_there, stores_of_house
 from gateway.storing import Storing
@@ -211,6 +212,7 @@ async def _made(
 
     return Services(
         settings=settings,
+        settings_source=SettingsSource(settings.file, settings.file_digest),
         keys=stores.ring,
         key_table=stores.table,
         people=known,
@@ -296,6 +298,7 @@ async def _reload(services: Services) -> None:
         await asyncio.sleep(_RELOAD_S)
         await _reload_policies(services)
         await _reload_prices(services)
+        await _look_at_settings(services)
 
 
 async def _reload_policies(services: Services) -> None:
@@ -314,6 +317,12 @@ async def _look_at_names(config: Settings) -> None:
         return
     for problem in await asyncio.to_thread(unserved, config.policies, served(config)):
         _log.warning("%s", problem)
+
+
+async def _look_at_settings(services: Services) -> None:
+    source = services.settings_source
+    if await asyncio.to_thread(source.look):
+        _log.warning("settings: %s", source.warning or "the file is again as it was at the start")
 
 
 async def _reload_prices(services: Services) -> None:

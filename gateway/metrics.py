@@ -53,6 +53,7 @@ class Metrics:
         self.ledger_lag = Gauge("tollway_ledger_lag_entries", "Entries in the journal and not yet in SQL", registry=registry)
         self.reload_failures = Gauge("tollway_policy_problems", "Problems of the last policy reload", registry=registry)
         self.price_problems = Gauge("tollway_price_problems", "1: changed price files are not in force", registry=registry)
+        self.settings_changed = Gauge("tollway_settings_changed", "1: the settings file was edited; restart", registry=registry)
         registry.register(_KeptElsewhere(self))
         self._child = lru_cache(maxsize=4096)(self._make_child)
         self.attempt = self._attempts.add

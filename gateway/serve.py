@@ -23,6 +23,7 @@ from gateway.ledger.schema import SchemaError
 from gateway.metering.rows import PriceFileError
 from gateway.settings import Settings, SettingsError
 from gateway.settings_file import BackendSettings, File, LaneSettings, ModelSettings
+from gateway.settings_source import digest
 from gateway.web.guard import GuardedProtocol, is_loopback
 from gateway.workers.far import Seat, Worker
 from gateway.workers.supervisor import Supervisor
@@ -47,6 +48,7 @@ class CannotServe(click.ClickException):
 
 def read_settings(config: Path | None, data: Path | None, embedded_url: str | None) -> Settings:
     """The file's settings with the embedded engine added. Raises `CannotServe`."""
+    read = digest(config)
     try:
         file = File() if config is None else strict_yaml.load(config, File)
         folder = Path.cwd() if config is None else config.parent
@@ -58,11 +60,12 @@ def read_settings(config: Path | None, data: Path | None, embedded_url: str | No
         if not file.backends:
             raise SettingsError("no backends: name at least one under `backends:`, or run `tollway up`, which brings its own")
         try:
-            return settings.resolve(file, folder, os.environ)
+            made = settings.resolve(file, folder, os.environ)
         except SettingsError as error:
             raise error if config is None else settings.located(config, error) from error
     except (strict_yaml.BadFile, SettingsError) as error:
         raise CannotServe(str(error)) from error
+    return made.model_copy(update={"file": None if config is None else config.resolve(), "file_digest": read})
 
 
 def embedded(url: str) -> BackendSettings:

@@ -33,6 +33,7 @@ from gateway.prefix.kv_events import KvWatch
 from gateway.prewarming import PreWarmer
 from gateway.progress import ProgressNotes
 from gateway.settings import Settings
+from gateway.settings_source import SettingsSource
 from gateway.warming import Warmer
 from gateway.watch import Watch
 from gateway.workers.far import FarHouse
@@ -45,6 +46,7 @@ class Services:
     """One set per process."""
 
     settings: Settings
+    settings_source: SettingsSource
     keys: KeyRing
     key_table: KeyTable
     people: People

@@ -73,6 +73,9 @@ class Settings(BaseModel):
     max_connections_per_address: int
     memory_max_mib: int | None
     log_level: str
+    file: Path | None = None
+    file_digest: bytes | None = None
+    """Of the file as it was read: `settings_source` tells when it has changed since."""
 
 
 def load(path: Path, env: Mapping[str, str] | None = None, *, secrets: bool = True) -> Settings:

@@ -48,6 +48,8 @@ def _standing(services: Services) -> dict[str, object]:
     notes = [f"policy files: {p}; the last good ones stay in force" for p in problems]
     if services.price_files.problem:
         notes.append(f"price files: {services.price_files.problem}; the last good ones stay in force")
+    if services.settings_source.warning:
+        notes.append(f"settings: {services.settings_source.warning}")
     if services.ledger.failing:
         notes.append(f"database: {services.ledger.failing}; {services.ledger.lag} entries wait in the journal")
     budgets = services.budgets
@@ -83,6 +85,7 @@ async def metrics(state: State) -> bytes:
     services.metrics.ledger_lag.set(services.ledger.lag)
     services.metrics.reload_failures.set(len(services.policies.problems))
     services.metrics.price_problems.set(services.price_files.problem is not None)
+    services.metrics.settings_changed.set(services.settings_source.warning is not None)
     services.metrics.budgets(services.budgets.mode, services.budgets.pending, await _budgets(services))
     if services.house is not None:
         return await services.house.metrics()

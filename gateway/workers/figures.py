@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _LEAST = ("_created",)
-_MOST = ("tollway_policy_problems", "tollway_price_problems")
+_MOST = ("tollway_policy_problems", "tollway_price_problems", "tollway_settings_changed")
 
 
 def merged(texts: Sequence[bytes]) -> bytes:

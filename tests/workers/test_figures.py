@@ -28,3 +28,8 @@ def test_figures_of_processes_are_summed() -> None:
     ]  # fmt: skip
     assert merged([ONE]) == ONE
     assert merged([]) == b""
+
+
+def test_what_all_workers_see_alike_is_not_summed() -> None:
+    """An edited settings file is one edited file, however many workers tell of it."""
+    assert b"tollway_settings_changed 1" in merged([b"tollway_settings_changed 1.0\n"] * 3)
