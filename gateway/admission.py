@@ -34,7 +34,7 @@ processor for each call, but what begins in it goes out together at its end. So 
 that share of the time, all that waited lately was of one team, and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-QUEUE_S, LEAST_QUEUE, WAIT_S = 0.007, 8, 0.014
+QUEUE_S, LEAST_QUEUE, WAIT_S = 0.005, 8, 0.01
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
 `WAIT_S`."""
 MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
