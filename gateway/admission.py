@@ -34,9 +34,10 @@ processor for each call, but what begins in it goes out together at its end. So 
 that share of the time, all that waited lately was of one team, and nothing is refused."""
 SLOW_S, QUICK_S = 0.1, 0.03
 FLOOR, CEILING = 256, 12_000
-QUEUE_S, LEAST_QUEUE, WAIT_S = 0.007, 8, 0.014
+QUEUE_S, LEAST_QUEUE, WAIT_S = 0.005, 8, 0.01
 """While it sheds: as many calls of a team may wait as leave within `QUEUE_S` (a few always may), and none for longer than
-`WAIT_S`."""
+`WAIT_S`; `FEW` may wait longer, for their team's turn comes soon and is only kept by what holds the loop up."""
+FEW, FEW_WAIT_S = 4, 0.04
 MOST_QUEUE, MOST_WAIT_S, _LOOK_S = 256, 5.0, 0.01
 """The same while it does not, for each team; how often it is looked at. While the process stands still nobody waits."""
 _PERIOD_TICKS = 20
@@ -212,10 +213,10 @@ class Admission:
         now = time.monotonic()
         if (late_s := now - self._look_due) > TICK_S:
             self._stood_s += late_s
-        since = now - self._stood_s - (WAIT_S if self.sheds else MOST_WAIT_S)
+        now -= self._stood_s
         for queues in self._queues:
             for team, queue in list(queues.items()):
-                while queue and queue[0][0] <= since:
+                while queue and queue[0][0] <= now - self._longest_s(len(queue)):
                     self._waits -= 1
                     queue.popleft()[1](overloaded())
                 if not queue:
@@ -223,6 +224,12 @@ class Admission:
         self._expiring = False
         if self._waits:
             self._look_soon()
+
+    def _longest_s(self, waiting: int) -> float:
+        """How long a call may wait that has so many of its team behind it, itself included."""
+        if not self.sheds:
+            return MOST_WAIT_S
+        return FEW_WAIT_S if waiting <= FEW else WAIT_S
 
     def _look_soon(self) -> None:
         self._expiring, self._look_due = True, time.monotonic() + _LOOK_S

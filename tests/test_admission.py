@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission import ALONE_TURN_S, CEILING, FLOOR, LEAST_STARTS, TURN_S, Admission
+from gateway.admission import ALONE_TURN_S, CEILING, FEW, FEW_WAIT_S, FLOOR, LEAST_STARTS, TURN_S, WAIT_S, Admission
 from gateway.core.errors import Overloaded
 from tests.simulation.clock import simulated
 
@@ -353,5 +353,26 @@ def test_while_it_sheds_it_says_so_before_a_call_is_read() -> None:
             await asyncio.sleep(0.01)
         assert not admission.refuses("a", patient=False)
         assert not admission.refuses("b", patient=True)
+
+    run(test())
+
+
+def test_a_team_with_few_calls_is_not_refused_for_a_short_stall() -> None:
+    """While it sheds: its turn would come at once, if nothing held the loop up; a full queue waits no longer than it may."""
+
+    async def test() -> None:
+        admission, refused = full(1), Counter[str]()
+
+        def go(team: str) -> Any:
+            return lambda no: refused.update([team] if no else [])
+
+        for team, calls in (("loud", 8), ("quiet", 1)):
+            for _ in range(calls):
+                admission.queue(team, go(team), patient=False)
+        admission.sheds = True
+        await asyncio.sleep(2 * WAIT_S + 0.001)
+        assert refused == {"loud": 8 - FEW}
+        await asyncio.sleep(FEW_WAIT_S)
+        assert refused == {"loud": 8, "quiet": 1}
 
     run(test())

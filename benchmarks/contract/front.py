@@ -238,7 +238,7 @@ async def _overload(seconds: float) -> Reached:
             lost = sum(one.status not in (200, 503) for one in seen)
             figures.append(
                 f"{times}x: goodput {good:.0%}; {len(refused)} of {len(seen)} refused, P99 {p99_ms(refused):.0f} ms; "
-                f"interactive P99 {interactive:.1f}x; {lost} neither; "
+                f"interactive P99 {interactive:.1f}x; {lost} neither (the load late by {load.late_s * 1e3:.0f} ms at worst); "
                 f"of their cores: gateway {busy:.0%}, load and model server {cpu:.0%}"
             )
             kept &= good >= 0.9 and p99_ms(refused) <= 50 and interactive <= 2 and not lost
@@ -272,7 +272,7 @@ async def _fairness(seconds: float) -> Reached:
             success = sum(one.status == 200 for one in beside) / len(beside)
             refused = sum(one.status == 503 for one in loud) / len(loud)
             figures.append(f"{name}: others' P99 {ratio:.1f}x, success {success:.1%}, of the loud {refused:.0%} refused")
-            kept &= success >= 0.999 and (ratio <= 1.5 or per_s > 500)
+            kept &= per_s > 500 or (success >= 0.999 and ratio <= 1.5)
             await asyncio.sleep(1.0)
         figure = f"others alone P99 {alone:.1f} ms, capacity {capacity:.0f}/s; " + "; ".join(figures)
         return Reached(figure, kept, f"{2 * seconds:.0f} s each, 25, 25 and the loud team's calls/s of 35 kB")

@@ -77,6 +77,8 @@ class Load:
     def __init__(self, port: int) -> None:
         self._port = port
         self._idle = deque[Line]()
+        self.late_s = 0.0
+        """How late the generator itself was at worst: what was due then went out at once."""
 
     async def connect(self, count: int, request: bytes) -> None:
         """Opened beforehand: else the kernel's queue of new ones would be measured. Each asks once, for a connection that never
@@ -122,7 +124,9 @@ class Load:
         seen, sent, finished = list[Seen](), 0, asyncio.Event()
         over = [self._over(offer.team, seen, finished) for offer in offers]
         begun, began = [0] * len(offers), time.monotonic()
+        last, self.late_s = 0.0, 0.0
         while (at := time.monotonic() - began) < seconds:
+            last, self.late_s = at, max(self.late_s, at - last)
             for n, offer in enumerate(offers):
                 due = int(at * offer.per_s)
                 while begun[n] < due:
